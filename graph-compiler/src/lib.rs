@@ -7,6 +7,7 @@ mod addend;
 pub mod autodiff;
 mod calls;
 pub mod catalogue;
+pub mod certificate;
 mod cluster;
 mod emit;
 mod fuse;

@@ -67,6 +67,9 @@ pub enum Command {
     /// Check functions: verifier, derivatives against finite differences, devices against the
     /// interpreter.
     Check(CheckArgs),
+    /// Certify the precision of a function: for each output, a bound of its error, a first-order
+    /// estimate, and the observed error.
+    Precision(CertificateArgs),
     /// Run the filetests of a folder.
     Test(TestArgs),
     /// Report the memory of a function and the cost of using less, or assign offsets to buffers: a
@@ -180,6 +183,10 @@ pub struct PrecisionArgs {
     /// With --precision: variables whose products stay in f32, by their key paths: `model.head.*`.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
     pub keep_f32_path: Vec<String>,
+    /// With --precision: equations that stay in f32, by their function and number, such as
+    /// train_step:12. `graphrun precision --within` finds them.
+    #[arg(long, value_name = "FUNC:N", value_delimiter = ',', requires = "precision")]
+    pub keep_f32_equation: Vec<String>,
 }
 
 /// Arguments of `run`.
@@ -557,6 +564,41 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub values: ValueArgs,
     /// Print the findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn error(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("an error is a number above 0, such as 1e-2".into()),
+    }
+}
+
+/// Arguments of `precision`.
+#[derive(Args, Debug)]
+pub struct CertificateArgs {
+    /// The function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// The inputs and variables. Inputs without a value are random.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+    /// Device whose results are compared: cpu, cuda[:N], emulator, interpreter.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// With --precision: find the cheapest set of equations to keep in f32 for an observed error of
+    /// at most E, relative to the greatest magnitude of each output. The certificate is that of the
+    /// function with these equations in f32.
+    #[arg(long, value_name = "E", requires = "precision", value_parser = error)]
+    pub within: Option<f64>,
+    /// Number of equations to list, those that contribute most to the estimates.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Print the certificate as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod command;
 pub mod console;
+mod drawn;
 pub mod filetest;
 mod interrupt;
 mod module_tree;

@@ -60,15 +60,15 @@ impl Source {
 
     /// The same with the functions under the policy of the options. A plan has been compiled, so it
     /// is an error.
-    pub fn in_precision(mut self, args: &PrecisionArgs) -> Outcome<Source> {
-        let Some(name) = &args.precision else { return Ok(self) };
-        let mut policy = Precision::named(name)?;
-        for op in &args.keep_f32 {
-            policy = policy.keep_op(op)?;
+    pub fn in_precision(self, args: &PrecisionArgs) -> Outcome<Source> {
+        match policy(args)? {
+            Some(policy) => self.under(&policy),
+            None => Ok(self),
         }
-        for pattern in &args.keep_f32_path {
-            policy = policy.keep_path(pattern)?;
-        }
+    }
+
+    /// The same with the functions under a policy. A plan is an error.
+    pub fn under(mut self, policy: &Precision) -> Outcome<Source> {
         match &mut self.contents {
             Contents::Program(file) => file.program = policy.apply_to_program(&file.program)?,
             Contents::Plan(_) => {
@@ -194,6 +194,28 @@ impl Source {
             }
         }
     }
+}
+
+/// The policy of the options; `None` without --precision.
+pub fn policy(args: &PrecisionArgs) -> Outcome<Option<Precision>> {
+    let Some(name) = &args.precision else { return Ok(None) };
+    let mut policy = Precision::named(name)?;
+    for op in &args.keep_f32 {
+        policy = policy.keep_op(op)?;
+    }
+    for pattern in &args.keep_f32_path {
+        policy = policy.keep_path(pattern)?;
+    }
+    for text in &args.keep_f32_equation {
+        let pair = text.rsplit_once(':').and_then(|(name, n)| Some((name, n.parse().ok()?)));
+        let Some((function, number)) = pair.filter(|(name, _)| !name.is_empty()) else {
+            return Err(diagnostic!("`--keep-f32-equation {text}` names no equation")
+                .help("write a function and a number, such as train_step:12")
+                .into());
+        };
+        policy = policy.keep_equation(function, number);
+    }
+    Ok(Some(policy))
 }
 
 /// Path and function. A path may contain `@`, if there is a file of that name.

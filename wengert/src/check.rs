@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::session::Session;
 use crate::signature::is_variable;
 use wengert_compiler::indices::watch;
-use wengert_core::graph::{Function, OutputRole, Program};
+use wengert_core::graph::{Function, Output, OutputRole, Program};
 use wengert_core::interpret::{self, Array};
 use wengert_core::{Binding, DType, Literal, Result, Scalar, TensorType, diagnostic};
 
@@ -219,27 +219,14 @@ pub fn device(
     binding: &Binding,
     inputs: &[Literal],
 ) -> Result<Finding> {
-    let mut session = Session::open(device)?;
-    let mut compiled = session.compile(program, function, binding)?;
     let bound = program.get(function)?.bind(binding)?;
-    let mut given = Vec::new();
-    for (input, value) in bound.inputs.iter().zip(inputs) {
-        match is_variable(input.role) {
-            true => session.set_variable(&input.name, value)?,
-            false => given.push((input.name.as_str(), value)),
-        }
-    }
-    let results = compiled.run(&given)?;
+    let results = run(device, program, function, binding, inputs)?;
     available_memory::check(interpret::peak_bytes(&bound), || {
         format!("@{function} in the interpreter")
     })?;
     let expected = interpret::run(&bound, inputs)?;
-    for (output, expected) in bound.outputs.iter().zip(&expected) {
-        let found = match output.role {
-            OutputRole::Output => results.get(&output.name)?.clone(),
-            OutputRole::State => session.variable(&output.name)?,
-        };
-        if let Some((i, a, b)) = deviation(&found, expected)? {
+    for ((output, found), expected) in bound.outputs.iter().zip(&results).zip(&expected) {
+        if let Some((i, a, b)) = deviation(found, expected)? {
             return Ok(Finding::Bad(format!(
                 "output `{}`, element {i}: {device} gives {a}, the interpreter {b}",
                 output.name
@@ -251,6 +238,33 @@ pub fn device(
         "{device} agrees with the interpreter: {count} output{}",
         if count == 1 { "" } else { "s" }
     )))
+}
+
+/// The outputs of `function` of `program` on `device`, states included, in the function's order.
+#[track_caller]
+pub(crate) fn run(
+    device: Device,
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    inputs: &[Literal],
+) -> Result<Vec<Literal>> {
+    let mut session = Session::open(device)?;
+    let mut compiled = session.compile(program, function, binding)?;
+    let bound = program.get(function)?.bind(binding)?;
+    let mut given = Vec::new();
+    for (input, value) in bound.inputs.iter().zip(inputs) {
+        match is_variable(input.role) {
+            true => session.set_variable(&input.name, value)?,
+            false => given.push((input.name.as_str(), value)),
+        }
+    }
+    let results = compiled.run(&given)?;
+    let output = |output: &Output| match output.role {
+        OutputRole::Output => results.get(&output.name).cloned(),
+        OutputRole::State => session.variable(&output.name),
+    };
+    bound.outputs.iter().map(output).collect()
 }
 
 /// The first element that differs from the interpreter's by more than rounding and the order of

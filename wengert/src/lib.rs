@@ -64,6 +64,7 @@
 
 pub mod atomic;
 pub mod available_memory;
+pub mod certificate;
 pub mod check;
 pub mod command;
 pub mod data;

@@ -37,9 +37,7 @@ impl<R: Real> Cell<R> {
     pub fn bits(&self) -> i64 {
         match self {
             Cell::Bits(b) => *b,
-            Cell::Real(_) => {
-                panic!("an integer element is asked of a float array: infer admits none")
-            }
+            Cell::Real(r) => r.to_bits(),
         }
     }
 

@@ -99,7 +99,7 @@ fn run_body<R: Real>(
             .collect();
         let types = body.types(&equation.results);
         let regions = Regions { bodies: &equation.regions, locations, rounds };
-        let results = equation.op.evaluate(&operands, &types, &regions).map_err(|d| {
+        let results = R::evaluate_equation(equation, &operands, &types, &regions).map_err(|d| {
             d.context(equation.op.name())
                 .at(locations.origin(equation.location).clone(), equation.op.name())
         })?;

@@ -1,8 +1,11 @@
 //! Elements of float dtypes in the graph interpreter.
 
+use super::{Array, Regions};
 use crate::diagnostic::Result;
 use crate::dtype::DType;
+use crate::graph::Equation;
 use crate::scalar::Scalar;
+use crate::ty::TensorType;
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
@@ -41,6 +44,26 @@ pub trait Real: Clone + PartialEq + Debug + Send + Sync + 'static {
     fn is_zero(&self) -> bool;
     /// True if the sign is minus: below zero, −0, or a NaN of that sign.
     fn is_negative(&self) -> bool;
+
+    /// The integer that this number stands for in an array of integers or bools. Such cells occur
+    /// only in a number system that makes them: one in which an integer may be uncertain.
+    fn to_bits(&self) -> i64 {
+        panic!("an integer element is asked of a float array: infer admits none")
+    }
+
+    /// The results of an equation on its operands. The default is the op's `evaluate` facet. A
+    /// number system overrides this if some ops need more than arithmetic on single elements, such
+    /// as the union of both choices of an uncertain comparison.
+    ///
+    /// Errors: those of the facet.
+    fn evaluate_equation(
+        equation: &Equation,
+        operands: &[Array<Self>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<Self>>> {
+        equation.op.evaluate(operands, results, regions)
+    }
 }
 
 impl Real for f64 {

@@ -1,6 +1,5 @@
 //! What values are for, and where they come from.
 
-use super::Precision;
 use super::class::Class;
 use wengert_core::DType;
 use wengert_core::graph::{Body, Equation, ValueId};
@@ -42,9 +41,9 @@ pub(super) struct Use {
     pub reader: Option<Class>,
 }
 
-/// The uses of the values of a body.
+/// The uses of the values of a body, whose equations have these classes.
 pub(super) fn uses(
-    policy: &Precision,
+    classes: &[Class],
     body: &Body,
     inputs: &[Port],
     outputs: &[Port],
@@ -58,15 +57,15 @@ pub(super) fn uses(
     for (input, port) in body.inputs.iter().zip(inputs) {
         uses[*input].is_kept = port.is_kept;
     }
-    for equation in &body.equations {
-        if policy.class(&equation.op) == Class::Movement
+    for (equation, class) in body.equations.iter().zip(classes) {
+        if *class == Class::Movement
             && equation.operands.iter().any(|operand| uses[*operand].is_kept)
         {
             equation.results.iter().for_each(|result| uses[*result].is_kept = true);
         }
     }
-    for equation in body.equations.iter().rev() {
-        let class = policy.class(&equation.op);
+    for (equation, class) in body.equations.iter().zip(classes).rev() {
+        let class = *class;
         let is_of_result =
             |which: fn(&Use) -> bool| equation.results.iter().any(|result| which(&uses[*result]));
         let takes_halves = class == Class::Product && !is_kept(&uses, equation);

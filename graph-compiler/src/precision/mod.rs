@@ -54,7 +54,7 @@ use crate::rewrite::tidy;
 use class::{Class, class};
 use flow::Port;
 use glob::Pattern;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Equation, Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
 
@@ -66,12 +66,29 @@ pub struct Precision {
     wide: BTreeSet<String>,
     /// Key paths of variables, products with which stay in f32.
     paths: Vec<Pattern>,
+    /// For functions by name, numbers of equations that stay in f32.
+    equations: BTreeMap<String, BTreeSet<usize>>,
+}
+
+/// A function before and after a policy.
+pub(crate) struct Traced {
+    /// The function whose equations are counted: see [`Precision::keep_equation`].
+    pub before: Function,
+    /// The function under the policy. Equal equations have not been merged.
+    pub after: Function,
+    /// For each equation of `after` the number of the one of `before` for which it was made.
+    pub origins: Vec<usize>,
 }
 
 impl Precision {
     /// Products in bf16. It has the range of f32, so gradients need no scaling.
     pub fn bf16() -> Self {
-        Precision { half: DType::BF16, wide: BTreeSet::new(), paths: vec![] }
+        Precision {
+            half: DType::BF16,
+            wide: BTreeSet::new(),
+            paths: vec![],
+            equations: BTreeMap::new(),
+        }
     }
 
     /// Products in f16. It has three more bits than bf16 and a smaller range: numbers above 65504
@@ -127,6 +144,17 @@ impl Precision {
         Ok(self)
     }
 
+    /// Keeps one equation of a function in f32. What is made of its result element by element stays
+    /// in f32, too.
+    ///
+    /// `number` counts the equations from 0, after checkpoints, calls and the rules of users have
+    /// been inlined and equal equations merged. `graphrun precision --within` finds such numbers.
+    #[must_use]
+    pub fn keep_equation(mut self, function: &str, number: usize) -> Self {
+        self.equations.entry(function.to_owned()).or_default().insert(number);
+        self
+    }
+
     /// The class of an op under this policy.
     fn class(&self, op: &Op) -> Class {
         if self.wide.contains(op.name()) { Class::Wide } else { class(op) }
@@ -136,8 +164,15 @@ impl Precision {
     /// as they are: they make the initial values of variables.
     ///
     /// # Errors
-    /// As for [`apply`](Self::apply); a pattern matches no variable of the program.
+    /// As for [`apply`](Self::apply); a pattern matches no variable of the program; it has no
+    /// function of which an equation is kept.
     pub fn apply_to_program(&self, program: &Program) -> Result<Program> {
+        let names: Vec<&str> = program.functions().iter().map(|f| f.name.as_str()).collect();
+        if let Some(name) = self.equations.keys().find(|name| !names.contains(&name.as_str())) {
+            let known: Vec<String> = names.iter().map(|name| format!("@{name}")).collect();
+            return Err(Diagnostic::new(format!("there is no function `@{name}`"))
+                .help(format!("functions of the program are {}", known.join(", "))));
+        }
         let ports = program.functions().iter().flat_map(|f| &f.inputs);
         let variables: BTreeSet<&str> =
             ports.filter(|port| is_variable(port.role)).map(|port| port.name.as_str()).collect();
@@ -164,43 +199,61 @@ impl Precision {
     /// The function under this policy. Inputs and outputs have the types that they had.
     ///
     /// # Errors
-    /// A region of the function cannot be inlined.
+    /// A region of the function cannot be inlined; it has no equation of a number that is kept.
     ///
     /// # Panics
     /// If the pass breaks an invariant of the graph.
     pub fn apply(&self, function: &Function) -> Result<Function> {
-        let is_wrapper = |equation: &Equation| {
-            matches!(
-                equation.op,
-                Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
-            )
-        };
-        let mut function = function.clone();
-        while let Some(inlined) = inline_regions(&function, is_wrapper)? {
-            function = inlined;
-        }
-        let function = tidy(function);
-        let port = |name: &str, is_variable: bool| Port {
-            is_variable,
-            is_kept: is_variable && self.paths.iter().any(|pattern| pattern.matches(name)),
-        };
-        let inputs: Vec<Port> = function
-            .inputs
-            .iter()
-            .map(|input| port(&input.name, is_variable(input.role)))
-            .collect();
-        let outputs: Vec<Port> = function
-            .outputs
-            .iter()
-            .map(|output| port(&output.name, output.role == OutputRole::State))
-            .collect();
-        let body = rewrite::body(self, &function.body, &inputs, &outputs);
-        let function = tidy(Function { body, ..function }.renumber());
+        let function = tidy(self.apply_traced(function)?.after.renumber());
         if let Err(fault) = verify(&function) {
             panic!("the precision pass breaks an invariant of the graph: {fault}");
         }
         Ok(function)
     }
+
+    /// [`apply`](Self::apply) with the origins of the equations.
+    pub(crate) fn apply_traced(&self, function: &Function) -> Result<Traced> {
+        let before = counted(function)?;
+        let none = BTreeSet::new();
+        let kept = self.equations.get(&function.name).unwrap_or(&none);
+        let count = before.body.equations.len();
+        if let Some(number) = kept.iter().find(|number| **number >= count) {
+            return Err(Diagnostic::new(format!("@{} has no equation {number}", function.name))
+                .help(format!(
+                    "its {count} equations count from 0; `graphrun precision --within` finds \
+                     those to keep"
+                )));
+        }
+        let port = |name: &str, is_variable: bool| Port {
+            is_variable,
+            is_kept: is_variable && self.paths.iter().any(|pattern| pattern.matches(name)),
+        };
+        let inputs: Vec<Port> =
+            before.inputs.iter().map(|input| port(&input.name, is_variable(input.role))).collect();
+        let outputs: Vec<Port> = before
+            .outputs
+            .iter()
+            .map(|output| port(&output.name, output.role == OutputRole::State))
+            .collect();
+        let (body, origins) = rewrite::body(self, &before.body, &inputs, &outputs, kept);
+        let after = Function { body, ..before.clone() };
+        Ok(Traced { before, after, origins })
+    }
+}
+
+/// The function with everything inlined that a policy inlines.
+fn counted(function: &Function) -> Result<Function> {
+    let is_wrapper = |equation: &Equation| {
+        matches!(
+            equation.op,
+            Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
+        )
+    };
+    let mut function = function.clone();
+    while let Some(inlined) = inline_regions(&function, is_wrapper)? {
+        function = inlined;
+    }
+    Ok(tidy(function))
 }
 
 fn is_variable(role: InputRole) -> bool {

@@ -4,6 +4,7 @@ use super::Precision;
 use super::class::Class;
 use super::flow::{Kind, Port, Use, is_kept, uses};
 use crate::rewrite::push;
+use std::collections::BTreeSet;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::{ConvGeneralDilated, ConvertElementType, DotGeneral};
@@ -34,12 +35,25 @@ impl Held {
     }
 }
 
-/// The body under a policy. The types of inputs and outputs stay.
-pub(super) fn body(policy: &Precision, old: &Body, inputs: &[Port], outputs: &[Port]) -> Body {
+/// The body under a policy, except that some equations, by their numbers, stay in f32. The types
+/// of inputs and outputs stay. For each equation of the new body there is the number of the old
+/// one for which it was made.
+pub(super) fn body(
+    policy: &Precision,
+    old: &Body,
+    inputs: &[Port],
+    outputs: &[Port],
+    kept: &BTreeSet<usize>,
+) -> (Body, Vec<usize>) {
+    let class = |(number, equation): (usize, &Equation)| match kept.contains(&number) {
+        true => Class::Wide,
+        false => policy.class(&equation.op),
+    };
+    let classes: Vec<Class> = old.equations.iter().enumerate().map(class).collect();
     let mut walk = Walk {
         policy,
         old,
-        uses: uses(policy, old, inputs, outputs),
+        uses: uses(&classes, old, inputs, outputs),
         body: Body::default(),
         held: old.values.ids().map(|_| None).collect(),
     };
@@ -48,8 +62,10 @@ pub(super) fn body(policy: &Precision, old: &Body, inputs: &[Port], outputs: &[P
         walk.body.inputs.push(value);
         walk.hold(*input, Held { is_weight: port.is_variable, ..Held::wide(Kind::Leaf, value) });
     }
-    for equation in &old.equations {
-        walk.equation(equation);
+    let mut origins = Vec::new();
+    for (number, (equation, class)) in old.equations.iter().zip(&classes).enumerate() {
+        walk.equation(equation, *class);
+        origins.resize(walk.body.equations.len(), number);
     }
     let location = old.equations.last().map(|last| last.location);
     for output in &old.outputs {
@@ -60,7 +76,8 @@ pub(super) fn body(policy: &Precision, old: &Body, inputs: &[Port], outputs: &[P
         };
         walk.body.outputs.push(value);
     }
-    walk.body
+    origins.resize(walk.body.equations.len(), old.equations.len().saturating_sub(1));
+    (walk.body, origins)
 }
 
 struct Walk<'a> {
@@ -115,8 +132,7 @@ impl Walk<'_> {
         }
     }
 
-    fn equation(&mut self, equation: &Equation) {
-        let class = self.policy.class(&equation.op);
+    fn equation(&mut self, equation: &Equation, class: Class) {
         let is_mixed = equation.results.len() == 1 && self.is_f32(equation.results[0]);
         match class {
             Class::Product if self.is_product(equation) && !is_kept(&self.uses, equation) => {
@@ -301,7 +317,8 @@ impl Walk<'_> {
             // A carry is a state of the loop.
             let outputs = vec![Port { is_variable: true, is_kept: false }; old.outputs.len()];
             let inputs = vec![Port::default(); old.inputs.len()];
-            *region = body(self.policy, &old, &inputs, &outputs).renumber().into();
+            let (mixed, _) = body(self.policy, &old, &inputs, &outputs, &BTreeSet::new());
+            *region = mixed.renumber().into();
         }
         self.as_it_was(&equation, Kind::Wide);
     }

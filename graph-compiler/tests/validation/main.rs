@@ -5,7 +5,8 @@
 //! the pipeline for a CPU or a GPU. After every pass the interpreter must give the same bits. A
 //! pass may declare that it keeps only the value
 //! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then the results must agree within the
-//! running error analysis of both sides ([`bounded`]). After the graph, the kernels of each
+//! running error analysis of both sides
+//! ([`worst_case`](wengert_compiler::certificate::worst_case)). After the graph, the kernels of each
 //! equation are compared with the graph by the same analysis. Fusion, addends, followers and the
 //! plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
 //! function is [shrunk](shrink) and printed with the pass, the seed and the inputs.
@@ -16,7 +17,6 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 #![allow(clippy::print_stdout)] // Prints the counts of comparisons.
 
-mod bounded;
 mod faults;
 mod passes;
 mod shrink;

@@ -2,16 +2,13 @@
 
 use crate::cli::CheckArgs;
 use crate::console::{Console, Outcome, Status};
+use crate::drawn::draw;
 use crate::source::{Source, bindings};
-use crate::values::gather;
 use serde_json::{Value, json};
-use std::ffi::OsStr;
 use wengert::check::{self, Finding};
 use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
-use wengert::data::spec::Spec;
-use wengert::signature::Signature;
-use wengert::{Binding, Device, Literal, Scalar, indices, os_text};
+use wengert::{Binding, Device};
 
 /// Checks the functions. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -59,48 +56,8 @@ fn check_function(
 ) -> Outcome<(Binding, Findings)> {
     let verified = Finding::Good("the verifier accepts it".into());
     let mut findings = vec![("verifier".to_string(), verified)];
-    let mut binds: Vec<String> = Vec::new();
-    let mut values = args.values.clone();
-    if !single {
-        // A value by name applies to the functions that have such an input.
-        values
-            .inputs
-            .retain(|text| name_of(text).is_some_and(|name| function.input_index(name).is_some()));
-    }
-    // Variables that tensors determine must stay unbound here; others get different small
-    // numbers.
-    let given = |i: usize| {
-        let name = function.inputs[i].name.as_str();
-        values.inputs.iter().any(|text| name_of(text) == Some(name)) || values.params.is_some()
-    };
-    let mut free = function.variables();
-    for i in (0..function.inputs.len()).filter(|i| given(*i)) {
-        let mut solved = std::collections::BTreeSet::new();
-        function.input_type(i).shape.iter().for_each(|d| d.collect_variables(&mut solved));
-        free.retain(|name| !solved.contains(name));
-    }
-    for (name, value) in known.iter().filter(|(name, _)| function.variables().contains(*name)) {
-        binds.push(format!("{name}={value}"));
-    }
-    for (i, name) in free.iter().filter(|name| known.get(name).is_none()).enumerate() {
-        binds.push(format!("{name}={}", i + 2));
-    }
-    let signature = Signature::of_function(function);
-    let mut given =
-        gather(source, &signature, &values, &binds, Some(&Spec::Random(args.values.seed)))?
-            .make()?;
-    let bound = function.bind(&given.binding)?;
-    // Random values that are used as indices are reduced into range; the user's values are
-    // checked.
-    let ranges = indices::bounds(&bound);
-    for (name, value) in &mut given.inputs {
-        let is_given = values.inputs.iter().any(|text| name_of(text) == Some(name.as_str()));
-        if let Some(range) = ranges.get(name.as_str()).filter(|range| !is_given && range.count > 0)
-        {
-            *value = below(value, range.count)?;
-        }
-    }
-    let inputs = given.in_order(&signature);
+    let drawn = draw(source, function, known, &args.values, single)?;
+    let (bound, given, inputs) = (drawn.function, drawn.given, drawn.inputs);
     findings.push((
         "derivatives".into(),
         match check::derivatives(&bound, &inputs, args.values.seed) {
@@ -122,18 +79,6 @@ fn check_function(
         ));
     }
     Ok((given.binding, findings))
-}
-
-/// Reduces integers to 0..count.
-fn below(literal: &Literal, count: i64) -> Outcome<Literal> {
-    let number = |s: Scalar| Scalar::from_i64(s.dtype(), s.to_i64().unwrap_or(0).rem_euclid(count));
-    let values: Vec<Scalar> = literal.scalars().map(number).collect();
-    Ok(Literal::from_scalars(literal.dtype(), literal.shape(), &values)?)
-}
-
-/// The name of a `NAME=SPEC`.
-fn name_of(text: &OsStr) -> Option<&str> {
-    os_text::split_once(text, b'=').map_or(Some(text), |(name, _)| Some(name))?.to_str()
 }
 
 fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value {

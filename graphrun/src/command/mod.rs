@@ -10,6 +10,7 @@ mod frontier;
 pub mod inspect;
 pub mod memory;
 pub mod ops;
+pub mod precision;
 mod profile;
 pub mod run;
 pub mod test;
@@ -38,6 +39,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Linearize(args) => derive::linearize(args, console),
         Command::Transpose(args) => derive::transpose(args, console),
         Command::Check(args) => check::run(args, console),
+        Command::Precision(args) => precision::run(args, console),
         Command::Test(args) => test::run(args, console),
         Command::Ops(args) => ops::run(args, console),
         Command::Devices(args) => devices::run(args, console),

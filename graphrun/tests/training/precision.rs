@@ -104,3 +104,27 @@ fn f16_needs_a_scaled_loss() {
     place.train("scaled.graph", "b", &more).failed(2, &["and precision of its"]);
     place.train("scaled.graph", "b", &[&more[..], &f16].concat()).good();
 }
+
+#[test]
+fn a_certificate_says_what_it_takes() {
+    let place = Place::new();
+    let certificate = place.graphrun(&["precision", "model.graph@loss", "--precision", "bf16"]);
+    certificate.good();
+    let out = certificate.out;
+    assert!(out.starts_with("@loss with B=2, observed on cpu\nloss: f32[], "), "{out}");
+    for figure in ["worst-case bound      ", "first-order estimate  ", "observed error        "] {
+        assert!(out.contains(figure), "{out}");
+    }
+    let refused = |arguments: &[&str], says: &[&str]| {
+        let all = [&["precision", "model.graph@loss"], arguments].concat();
+        place.graphrun(&all).failed(2, says);
+    };
+    refused(&["--within", "1e-2"], &["--precision <DTYPE>"]);
+    refused(&["--precision", "bf16", "--within", "0"], &["an error is a number above 0"]);
+    refused(&["--precision", "bf16", "--within", "inf"], &["an error is a number above 0"]);
+    refused(&["--keep-f32-equation", "loss:0"], &["--precision <DTYPE>"]);
+    refused(&["--params", "none.npz"], &["none.npz"]);
+    refused(&["--input", "q=zeros"], &["`q`"]);
+    place.graphrun(&["compile", "model.graph@loss", "--bind", "B=4", "--out", "l.plan"]).good();
+    place.graphrun(&["precision", "l.plan"]).failed(2, &["is a plan", "help: give the .graph"]);
+}

@@ -1,0 +1,409 @@
+//! Numbers with a bound on the error of a machine: running error analysis (Wilkinson, *Error
+//! Analysis of Floating-Point Computation*, 1960; Higham, *Accuracy and Stability of Numerical
+//! Algorithms*, §3.3).
+//!
+//! The graph interpreter runs over any [`Real`]. An element of [`Bounded`] is a value in f64 and an
+//! error bound. The bound covers the distance between the exact value of the graph over the reals
+//! and its value on a machine, which rounds to the stated dtypes and sums in any order. So two
+//! graphs with the same meaning differ by at most the sum of their bounds, and no tolerance is
+//! guessed:
+//!
+//! - Within an equation an element keeps the sum of the magnitudes of its terms (`size`), and the
+//!   number of roundings that a term may pass (`terms`). For every order of n additions, the error
+//!   is at most n·u·Σ|x|.
+//! - The errors of operands propagate: through products and quotients by their rules, through
+//!   functions by their values at both ends of the interval.
+//! - Each equation rounds once more to its dtype. Within an equation halves are carried in f32.
+//!
+//! At a pole, at the end of a function's domain and beyond the greatest number of the dtype, no
+//! bound is finite: the error of the element is infinite. It stays infinite in all that is computed
+//! from the element, except where a choice does not take it.
+//!
+//! An error may *decide* something: a comparison, a floor, an index. Arithmetic on single elements
+//! cannot bound the consequences, so the methods of [`Real`] follow the exact value, and note the
+//! doubt for the thread ([`watch`]). [`choice`](super::choice) looks at the equation as a whole.
+//!
+//! An element of an integer array may be uncertain. It is then a [`Bounded`] in that array, in
+//! place of bits: the integers within the error of its value.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
+use wengert_core::graph::Equation;
+use wengert_core::interpret::{Array, Real, Regions};
+use wengert_core::{DType, LocationId, Result, Scalar, TensorType};
+
+thread_local! {
+    static DOUBT: Cell<bool> = const { Cell::new(false) };
+    /// The equations at which a bound was lost. An [`Origin`] is a position here, plus one.
+    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bound on a function's error, in roundings of ½ ULP. The largest value of
+/// [`wengert_core::math::ulp_bound`] is 2 ULP, and some ops apply a few more instructions to the
+/// result of such a function.
+const FUNCTION: f64 = 16.0;
+
+/// Factor for products of errors. The bounds are correct to first order, and this factor covers the
+/// higher orders.
+const SECOND_ORDER: f64 = 1.0 + 1e-6;
+
+/// Points within the interval of an operand at which a function is evaluated, beside the ends.
+const WITHIN: [f64; 4] = [-0.7, -0.3, 0.3, 0.7];
+
+/// The equation at which the bound of an element was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The location of the equation, in the table of its function.
+    pub location: LocationId,
+    /// Name of its op.
+    pub op: &'static str,
+}
+
+/// Where the bound of an element was lost: a number of a [`Place`], or 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Origin(u32);
+
+/// A number and a bound of its error.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bounded {
+    /// The exact value.
+    pub value: f64,
+    error: f64,
+    /// The sum of the magnitudes of the terms that the current equation has added.
+    size: f64,
+    /// The number of roundings that a term of the current equation has passed.
+    terms: f64,
+    /// The unit roundoff of these roundings.
+    unit: f64,
+    /// The dtype of the equation that computed the number, after it has been rounded.
+    rounded: Option<DType>,
+    origin: Origin,
+}
+
+/// The unit roundoff of a dtype: half the distance of 1 to the next number.
+pub(super) fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        DType::F32 => 2f64.powi(-24),
+        _ => 2f64.powi(-53),
+    }
+}
+
+/// The dtype in which an equation computes.
+fn carried(dtype: DType) -> DType {
+    if dtype == DType::F64 { dtype } else { DType::F32 }
+}
+
+/// The least positive number.
+fn tiny(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-24),
+        DType::BF16 => 2f64.powi(-133),
+        DType::F32 => 2f64.powi(-149),
+        _ => 5e-324,
+    }
+}
+
+fn greatest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.3895e38,
+        DType::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    }
+}
+
+fn doubtful() {
+    DOUBT.set(true);
+}
+
+/// Runs `f`. Returns its result, and whether an error could have changed a decision in it.
+pub(super) fn watch<T>(f: impl FnOnce() -> T) -> (T, bool) {
+    let before = DOUBT.replace(false);
+    let result = f();
+    (result, DOUBT.replace(before))
+}
+
+/// Forgets the places of earlier runs.
+pub(super) fn forget_places() {
+    PLACES.with_borrow_mut(Vec::clear);
+}
+
+impl Bounded {
+    fn new(value: f64, error: f64, size: f64, terms: f64, unit: f64, origin: Origin) -> Self {
+        let is_lost = error.is_nan() || error == f64::INFINITY;
+        // An infinity is exact on every machine, unless a decision led to it.
+        let (error, size) = if value.is_finite() { (error, size) } else { (0.0, 0.0) };
+        let is_lost = is_lost || size.is_nan() || size == f64::INFINITY;
+        let error = if is_lost { f64::INFINITY } else { error * SECOND_ORDER };
+        let origin = if is_lost { origin } else { Origin(0) };
+        Bounded { value, error, size, terms, unit, rounded: None, origin }
+    }
+
+    /// An input element.
+    pub(super) fn given(value: f64, dtype: DType) -> Self {
+        Bounded::exact(value, dtype)
+    }
+
+    /// A value of the dtype, without an error.
+    pub(super) fn exact(value: f64, dtype: DType) -> Self {
+        Bounded::settled_at(value, 0.0, dtype)
+    }
+
+    /// A value that an equation does not round: all numbers within the error are of its dtype.
+    pub(super) fn settled_at(value: f64, error: f64, dtype: DType) -> Self {
+        let unit = unit(carried(dtype));
+        let number = Bounded::new(value, 0.0, value.abs(), 0.0, unit, Origin(0));
+        Bounded { error, rounded: Some(dtype), ..number }
+    }
+
+    /// The same value without a bound.
+    pub(super) fn lost(self) -> Self {
+        Bounded { error: f64::INFINITY, ..self }
+    }
+
+    /// Whether there is a bound.
+    pub fn is_bounded(&self) -> bool {
+        self.error() < f64::INFINITY
+    }
+
+    /// Where the bound was lost.
+    pub fn lost_at(&self) -> Option<Place> {
+        let number = (self.origin.0 as usize).checked_sub(1)?;
+        PLACES.with_borrow(|places| places.get(number).copied())
+    }
+
+    /// Marks an element that has lost its bound in this equation.
+    pub(super) fn mark(&mut self, place: Place) {
+        if self.is_bounded() || self.origin != Origin(0) {
+            return;
+        }
+        self.origin = PLACES.with_borrow_mut(|places| {
+            if places.last() != Some(&place) {
+                places.push(place);
+            }
+            Origin(u32::try_from(places.len()).unwrap_or(0))
+        });
+    }
+
+    /// A bound on the distance from a machine's value. It includes the roundings of the current
+    /// equation.
+    pub fn error(&self) -> f64 {
+        if self.terms == 0.0 {
+            return self.error;
+        }
+        let least = if self.unit > 1e-12 { 1e-44 } else { 5e-324 };
+        // The machine's terms may exceed the exact ones by the error.
+        self.error + self.terms * (self.unit * (self.size + self.error) + least)
+    }
+
+    /// The least and the greatest value of a machine.
+    pub fn ends(&self) -> [f64; 2] {
+        let error = self.error();
+        if error == 0.0 { [self.value; 2] } else { [self.value - error, self.value + error] }
+    }
+
+    /// The union of two possible results, of which the first is the exact one.
+    pub(super) fn union(self, other: Self) -> Self {
+        let (x, y) = (self.settled(), other.settled());
+        let is_same = x.value == y.value || x.value.is_nan() && y.value.is_nan();
+        let apart = if is_same { 0.0 } else { (x.value - y.value).abs() };
+        let error = x.error.max(apart + y.error);
+        let origin = if x.error == f64::INFINITY { x.origin } else { y.origin };
+        let lost = apart.is_nan() || error == f64::INFINITY;
+        let both = Bounded::new(x.value, 0.0, x.value.abs(), 0.0, x.unit.max(y.unit), Origin(0));
+        let rounded = if self.rounded == other.rounded { self.rounded } else { None };
+        // A value that is infinite or NaN, and may be another one, has no bound.
+        let error = if lost { f64::INFINITY } else { error };
+        Bounded { error, rounded, origin, ..both }
+    }
+
+    /// The number as an operand of an op that is not a sum.
+    fn settled(&self) -> Self {
+        Bounded { error: self.error(), size: self.value.abs(), terms: 0.0, ..*self }
+    }
+
+    fn origin_with(&self, other: &Self) -> Origin {
+        if self.origin == Origin(0) { other.origin } else { self.origin }
+    }
+}
+
+impl Real for Bounded {
+    const ROUNDS: bool = true;
+    fn from_f64(value: f64) -> Self {
+        Bounded::exact(value, DType::F64)
+    }
+    fn from_i64(value: i64) -> Self {
+        Bounded::from_f64(value as f64)
+    }
+    fn to_f64(&self) -> f64 {
+        // The caller tests whether it is finite. Conversions to integers are in `choice`.
+        if !self.is_bounded() {
+            doubtful();
+        }
+        self.value
+    }
+    fn round_to(&self, dtype: DType) -> Self {
+        let is_exact =
+            || self.error == 0.0 && Scalar::from_f64(dtype, self.value).to_f64() == self.value;
+        if self.terms == 0.0 && (self.rounded == Some(dtype) || is_exact()) {
+            return Bounded { rounded: Some(dtype), ..*self };
+        }
+        let carried = carried(dtype);
+        let inner = Bounded { unit: self.unit.max(unit(carried)), ..*self }.error();
+        let mut error = inner + unit(dtype) * (self.value.abs() + inner) + tiny(dtype);
+        if !self.value.is_finite() && inner < f64::INFINITY {
+            // Every dtype has infinities and NaN.
+            error = 0.0;
+        }
+        if self.value.is_finite() && self.value.abs() + error > greatest(dtype) {
+            error = f64::INFINITY;
+        }
+        let unit = unit(carried);
+        let rounded = Bounded::new(self.value, error, self.value.abs(), 0.0, unit, self.origin);
+        Bounded { rounded: Some(dtype), ..rounded }
+    }
+    fn add(&self, other: &Self) -> Self {
+        let terms = self.terms.max(other.terms) + 1.0;
+        let (error, size) = (self.error + other.error, self.size + other.size);
+        let (unit, origin) = (self.unit.max(other.unit), self.origin_with(other));
+        Bounded::new(self.value + other.value, error, size, terms, unit, origin)
+    }
+    fn sub(&self, other: &Self) -> Self {
+        self.add(&other.neg())
+    }
+    fn mul(&self, other: &Self) -> Self {
+        let (x, y) = (self.value.abs(), other.value.abs());
+        let error = x * other.error + y * self.error + self.error * other.error;
+        let terms = self.terms + other.terms + 1.0;
+        let (unit, origin) = (self.unit.max(other.unit), self.origin_with(other));
+        Bounded::new(self.value * other.value, error, self.size * other.size, terms, unit, origin)
+    }
+    fn div(&self, other: &Self) -> Result<Self> {
+        let (x, y) = (self.settled(), other.settled());
+        let quotient = x.value / y.value;
+        let mut error = (x.error + quotient.abs() * y.error) / (y.value.abs() - y.error);
+        if y.error > 0.0 && y.value.abs() <= y.error || x.error == f64::INFINITY {
+            error = f64::INFINITY;
+        }
+        let (unit, origin) = (x.unit.max(y.unit), x.origin_with(&y));
+        // A quotient without an error is exact if it is infinite or NaN.
+        let error = if x.error + y.error == 0.0 { 0.0 } else { error };
+        Ok(Bounded::new(quotient, error, quotient.abs(), 1.0, unit, origin))
+    }
+    fn neg(&self) -> Self {
+        Bounded { value: -self.value, ..*self }
+    }
+    fn compare(&self, other: &Self) -> Option<Ordering> {
+        // A comparison of a number with itself tests for NaN.
+        if !std::ptr::eq(self, other) {
+            let error = self.error() + other.error();
+            let is_near = (self.value - other.value).abs() <= error;
+            if error > 0.0 && is_near || error == f64::INFINITY {
+                doubtful();
+            }
+        }
+        self.value.partial_cmp(&other.value)
+    }
+    fn apply(&self, name: &str, f: impl Fn(f64) -> f64) -> Result<Self> {
+        let x = self.settled();
+        let value = f(x.value);
+        let (mut spread, mut flat) = (0.0f64, 0.0);
+        if x.error > 0.0 {
+            let [low, high] = x.ends();
+            let inner = WITHIN.map(|part| x.value + part * x.error);
+            for at in [low, high].into_iter().chain(inner) {
+                let distance = (f(at) - value).abs();
+                // The interval crosses the end of the function's domain.
+                spread = if distance.is_nan() { f64::INFINITY } else { spread.max(distance) };
+            }
+            if value.is_nan() && x.value.is_nan() {
+                spread = 0.0;
+            }
+            if x.error == f64::INFINITY || has_pole(name, low, high) {
+                spread = f64::INFINITY;
+            }
+            // Where a function is flat at x, its values at the points do not bound the error, so
+            // the square of the error is added.
+            flat = x.error * x.error;
+        }
+        Ok(Bounded::new(value, spread + flat, value.abs(), FUNCTION, x.unit, x.origin))
+    }
+    fn apply2(&self, other: &Self, name: &str, f: impl Fn(f64, f64) -> f64) -> Result<Self> {
+        let (x, y) = (self.settled(), other.settled());
+        let value = f(x.value, y.value);
+        let mut spread = 0.0f64;
+        if x.error + y.error > 0.0 {
+            for (a, b) in [(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)] {
+                let end = (f(x.value + a * x.error, y.value + b * y.error) - value).abs();
+                spread = if end.is_nan() { f64::INFINITY } else { spread.max(end) };
+            }
+            let is_cut = match name {
+                "rem" => {
+                    let quotient = x.value / y.value;
+                    let error =
+                        (x.error + quotient.abs() * y.error) / (y.value.abs() - y.error).max(0.0);
+                    (quotient - error).trunc() != (quotient + error).trunc()
+                }
+                // The angle jumps across the negative axis, which is at its second operand.
+                "atan2" => x.value.abs() <= x.error && y.value - y.error <= 0.0,
+                _ => false,
+            };
+            if is_cut || x.error + y.error == f64::INFINITY {
+                spread = f64::INFINITY;
+            }
+        }
+        let (unit, origin) = (x.unit.max(y.unit), x.origin_with(&y));
+        Ok(Bounded::new(value, spread, value.abs(), FUNCTION, unit, origin))
+    }
+    fn floor(&self) -> Self {
+        let [low, high] = self.ends().map(f64::floor);
+        if low != high {
+            doubtful();
+        }
+        let value = self.value.floor();
+        let number = Bounded::new(value, 0.0, value.abs(), 0.0, self.unit, self.origin);
+        // The integers around a number of a dtype are of that dtype.
+        let rounded = self.rounded.filter(|_| self.terms == 0.0);
+        let error = if self.is_bounded() { 0.0 } else { f64::INFINITY };
+        Bounded { error, rounded, ..number }
+    }
+    fn is_zero(&self) -> bool {
+        let error = self.error();
+        if error > 0.0 && self.value.abs() <= error {
+            doubtful();
+        }
+        self.value == 0.0
+    }
+    fn is_negative(&self) -> bool {
+        // Callers only use the sign to form a magnitude, so both sides of zero give nearly the
+        // same.
+        self.value.is_sign_negative()
+    }
+    fn to_bits(&self) -> i64 {
+        doubtful();
+        self.value as i64
+    }
+    fn evaluate_equation(
+        equation: &Equation,
+        operands: &[Array<Self>],
+        results: &[TensorType],
+        regions: &Regions<'_>,
+    ) -> Result<Vec<Array<Self>>> {
+        super::choice::evaluate(equation, operands, results, regions)
+    }
+}
+
+/// Whether a function has a pole between two points, at whose ends it may be finite.
+fn has_pole(name: &str, low: f64, high: f64) -> bool {
+    match name {
+        "tan" => {
+            let branch = |x: f64| (x / std::f64::consts::PI + 0.5).floor();
+            branch(low) != branch(high)
+        }
+        // Below zero their derivatives are as large as the distances of their poles are small.
+        "lgamma" | "digamma" | "polygamma" => low <= 0.0,
+        _ => false,
+    }
+}
