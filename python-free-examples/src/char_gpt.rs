@@ -197,7 +197,7 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
         let y = f.input("y", i32([batch, window]));
         let key = f.key("key");
         let model = f.state("gpt", model());
-        // In f32 a scale changes no bit. It lets `graphrun train --precision f16` train the network.
+        // In f32 a scale changes no bit. With it, `graphrun train --precision f16` is possible.
         let scaled = LossScale::dynamic().begin(f);
         let (loss, gradient) = scaled.value_and_grad(&model, |m| {
             cross_entropy(&m.call_dropping(&x, Dropout::new(settings.dropout), &key), &y)

@@ -89,7 +89,7 @@ pub fn program(settings: &Settings) -> Result<Program> {
         let keys = f.key("key").split_key(2);
         let model = f.state("model", model());
         let x = moved(&x, settings.shift, &keys[0]);
-        // In f32 a scale changes no bit. It lets `graphrun train --precision f16` train the network.
+        // In f32 a scale changes no bit. With it, `graphrun train --precision f16` is possible.
         let scaled = LossScale::dynamic().begin(f);
         let (loss, gradient) =
             scaled.value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));

@@ -15,7 +15,7 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
     vec![
         (
             "char_gpt",
-            2650,
+            2950,
             char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner(),
         ),
         ("convnet", 400, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),

@@ -1,5 +1,5 @@
-//! Variables and moments in bf16: small changes survive stochastic rounding on average, and its bits
-//! depend on the key only.
+//! Variables and moments in bf16: small changes survive stochastic rounding on average, and its
+//! bits depend on the key only.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 use wengert::prelude::*;

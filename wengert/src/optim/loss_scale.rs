@@ -118,10 +118,9 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    /// Value and gradient of a scalar loss, as
-    /// [`value_and_grad`](wengert_compiler::autodiff::operators::value_and_grad) gives them: neither is scaled. The
-    /// scale multiplies the loss inside. Gradients of halves are f32, because they could be
-    /// smaller than the least half.
+    /// Value and gradient of a scalar loss, as [`value_and_grad`](crate::operators::value_and_grad)
+    /// gives them: neither is scaled. The scale multiplies the loss inside. Gradients of halves
+    /// are f32, because they could be smaller than the least half.
     ///
     /// Gradients of several parts of a batch may be added up, and clipped afterwards.
     #[track_caller]

@@ -11,8 +11,9 @@
 //! gradient.
 //!
 //! Integers in a model have no gradient and do not change. For f16 and bf16 variables, moments
-//! are kept and updates computed in f32. Moments may be stored in bf16 as well, and states in bf16
-//! may be rounded stochastically: `AdamW::new(1e-3).moments(DType::BF16).stochastic_rounding(&key)`.
+//! are kept and updates computed in f32. Moments may be stored in bf16 as well
+//! ([`AdamW::moments`]), and states in bf16 may be rounded stochastically
+//! ([`AdamW::stochastic_rounding`]).
 //!
 //! A training log shows the learning rate and the norm of the gradient of a step function that has
 //! them as outputs: `report_rate` of an optimiser adds [`LEARNING_RATE`], and

@@ -4,8 +4,8 @@
 //! has a folder, then to the caller's closure. All of them see the same records.
 //!
 //! **Outputs of the step.** A record has every output of the step function that is a single
-//! number. The recipe names the loss. Four outputs are known by name: [`GRAD_NORM`], the global norm
-//! of the gradient, [`LEARNING_RATE`], and with [loss scaling](crate::optim::LossScale)
+//! number. The recipe names the loss. Four outputs are known by name: [`GRAD_NORM`], the global
+//! norm of the gradient, [`LEARNING_RATE`], and with [loss scaling](crate::optim::LossScale)
 //! [`LOSS_SCALE`] and [`SKIPPED`]. All others are metrics of the batch.
 
 use crate::optim::{GRAD_NORM, LEARNING_RATE, LOSS_SCALE, SKIPPED};

@@ -8,8 +8,9 @@
 //!
 //! (The first line is broken here.) A line of a step has the fields of its
 //! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm`, `learning_rate` and
-//! `loss_scale` are absent if the step function has no such outputs, `skipped` unless it is true, and logs of earlier versions end after the loss; both
-//! are read. The last two fields are times. Without them, the log of a run that was killed and
+//! `loss_scale` are absent if the step function has no such outputs, and `skipped` unless it is
+//! true. Logs of earlier versions end after the loss, and are read, too. The last two fields are
+//! times. Without them, the log of a run that was killed and
 //! resumed equals that of an uninterrupted one.
 //!
 //! Before a checkpoint is written, the log is flushed to the disk. Resuming
