@@ -8,12 +8,11 @@ use wengert::precision::Precision;
 pub(super) fn program(scale: LossScale, factor: f32) -> Program {
     let w = Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
     let mut program = wengert::Program::new();
-    let ty = |extents: &[Dim]| TensorType::new(DType::F32, extents.to_vec());
-    let batch = Dim::from("B");
+    let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
+    let y = || TensorType::new(DType::F32, [Dim::from("B")]);
     program
         .function("step", |f| {
-            let x = f.input("x", ty(&[batch.clone(), Dim::from(3usize)]));
-            let y = f.input("y", ty(&[batch.clone()]));
+            let (x, y) = (f.input("x", x()), f.input("y", y()));
             let w = f.state("w", w.clone());
             let scaled = scale.clone().begin(f);
             let (loss, gradient) = scaled.value_and_grad(&w, |w: &Tensor| {
@@ -27,8 +26,7 @@ pub(super) fn program(scale: LossScale, factor: f32) -> Program {
         .unwrap();
     program
         .function("evaluate", |f| {
-            let x = f.input("x", ty(&[batch.clone(), Dim::from(3usize)]));
-            let y = f.input("y", ty(&[batch.clone()]));
+            let (x, y) = (f.input("x", x()), f.input("y", y()));
             let w = f.param("w", w.clone());
             f.output("squares", (&x.dot(&w) - &y).square().sum());
         })
