@@ -18,7 +18,7 @@ fn programs() -> Vec<(&'static str, usize, Program)> {
             2950,
             char_gpt::program(74, &char_gpt::Settings::default()).unwrap().into_inner(),
         ),
-        ("convnet", 400, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),
+        ("convnet", 460, convnet::program(&convnet::Settings::default()).unwrap().into_inner()),
         ("crf", 180, crf::program().unwrap().into_inner()),
         (
             "deep_equilibrium",

@@ -7,8 +7,8 @@
 //! ([`Keeps::Value`](wengert_compiler::pipeline::Keeps)); then the results must agree within the
 //! running error analysis of both sides
 //! ([`worst_case`](wengert_compiler::certificate::worst_case)). After the graph, the kernels of
-//! each equation are compared with the graph by the same analysis. Fusion, addends, followers and the
-//! plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
+//! each equation are compared with the graph by the same analysis. Fusion, addends, followers and
+//! the plan must give the same bits. Every rule of `simplify` is also applied alone. A failing
 //! function is [shrunk](shrink) and printed with the pass, the seed and the inputs.
 //!
 //! `WENGERT_VALIDATION_CASES=100000 WENGERT_VALIDATION_SEED=1 cargo test --release --test
