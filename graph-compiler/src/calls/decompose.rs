@@ -95,6 +95,21 @@ pub(crate) fn inline_regions(
     Ok(replaced(function, &replacement, u64::MAX)?.map(|(function, _)| function))
 }
 
+/// The function with calls, checkpoints and rules of users replaced by their contents.
+pub(crate) fn inline_wrappers(function: &Function) -> Result<Function> {
+    let is_wrapper = |equation: &Equation| {
+        matches!(
+            equation.op,
+            Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
+        )
+    };
+    let mut function = function.clone();
+    while let Some(inlined) = inline_regions(&function, is_wrapper)? {
+        function = inlined;
+    }
+    Ok(function)
+}
+
 /// Which equations of a body are replaced.
 type Choose<'c> = dyn Fn(&Body) -> Vec<bool> + 'c;
 

@@ -11,6 +11,6 @@ mod follow;
 mod windows;
 
 pub(crate) use addends::addends;
-pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules};
+pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules, inline_wrappers};
 pub(crate) use follow::follow;
 pub(crate) use windows::windows;

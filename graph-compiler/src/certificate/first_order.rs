@@ -23,7 +23,7 @@
 
 use super::bounded::unit;
 use crate::autodiff::{linearize, transpose, unpoisoned};
-use crate::calls::inline_regions;
+use crate::calls::inline_wrappers;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -97,7 +97,8 @@ pub struct FirstOrder {
 /// An op of the function has no derivative: the error names it and its place. Errors of the
 /// interpreter.
 pub fn first_order(function: &Function, inputs: &[Literal]) -> Result<FirstOrder> {
-    let function = without_wrappers(function)?;
+    // A rule of a user that is not the derivative would give a wrong estimate.
+    let function = inline_wrappers(function)?;
     let perturbed = perturbed(&function)?;
     let arrays = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
 
@@ -233,22 +234,6 @@ fn sign(projection: usize, element: usize) -> f64 {
     let (low, high) = (element as u64 as u32, (element as u64 >> 32) as u32);
     let [bits, ..] = philox([low, high, projection as u32, 0], KEY);
     if bits & 1 == 0 { 1.0 } else { -1.0 }
-}
-
-/// The function with calls, checkpoints and rules of users replaced by their contents. A rule that
-/// is not the derivative would give a wrong estimate.
-fn without_wrappers(function: &Function) -> Result<Function> {
-    let is_wrapper = |equation: &Equation| {
-        matches!(
-            equation.op,
-            Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
-        )
-    };
-    let mut function = function.clone();
-    while let Some(inlined) = inline_regions(&function, is_wrapper)? {
-        function = inlined;
-    }
-    Ok(function)
 }
 
 /// A function with a further input δ for each rounding, which is added to the rounded value. Its

@@ -49,13 +49,13 @@ mod class;
 mod flow;
 mod rewrite;
 
-use crate::calls::inline_regions;
+use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;
 use class::{Class, class};
 use flow::Port;
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
-use wengert_core::graph::{Equation, Function, InputRole, OutputRole, Program, verify};
+use wengert_core::graph::{Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
 
 /// A policy of mixed precision.
@@ -243,17 +243,7 @@ impl Precision {
 
 /// The function with everything inlined that a policy inlines.
 fn counted(function: &Function) -> Result<Function> {
-    let is_wrapper = |equation: &Equation| {
-        matches!(
-            equation.op,
-            Op::Checkpoint(_) | Op::FunctionCall(_) | Op::CustomJvp(_) | Op::CustomVjp(_)
-        )
-    };
-    let mut function = function.clone();
-    while let Some(inlined) = inline_regions(&function, is_wrapper)? {
-        function = inlined;
-    }
-    Ok(tidy(function))
+    Ok(tidy(inline_wrappers(function)?))
 }
 
 fn is_variable(role: InputRole) -> bool {
