@@ -22,6 +22,7 @@ use super::elements::{
     number, range, union,
 };
 use crate::autodiff::unpoisoned;
+use crate::movement::moves_elements;
 use std::cell::Cell as ThreadCell;
 use std::cmp::Ordering;
 use wengert_core::build::Scope;
@@ -493,20 +494,7 @@ fn holds(op: Compare, order: Option<Ordering>) -> bool {
 fn moves(op: &Op) -> bool {
     matches!(
         op,
-        Op::BroadcastInDim(_)
-            | Op::Reshape(_)
-            | Op::Permute(_)
-            | Op::Slice(_)
-            | Op::Pad(_)
-            | Op::Concatenate(_)
-            | Op::Reverse(_)
-            | Op::Gather(_)
-            | Op::TakeAlongAxis(_)
-            | Op::DynamicSlice(_)
-            | Op::DynamicUpdateSlice(_)
-            | Op::WindowGather(_)
-            | Op::OptimizationBarrier(_)
-            | Op::Probe(_)
+        Op::Probe(_)
             | Op::CheckpointName(_)
             | Op::Checkpoint(_)
             | Op::FunctionCall(_)
@@ -514,5 +502,6 @@ fn moves(op: &Op) -> bool {
             | Op::CustomVjp(_)
             | Op::CustomLinearSolve(_)
             | Op::Transposed(_)
-    ) || op.control().is_some()
+    ) || moves_elements(op)
+        || op.control().is_some()
 }

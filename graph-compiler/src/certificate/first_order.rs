@@ -24,6 +24,7 @@
 use super::bounded::unit;
 use crate::autodiff::{linearize, transpose, unpoisoned};
 use crate::calls::inline_wrappers;
+use crate::movement::moves_elements;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -421,24 +422,11 @@ fn rounds(op: &Op, operands: &[TensorType], results: &[TensorType]) -> bool {
         | Op::NextAfter(_)
         | Op::Constant(_)
         | Op::Iota(_)
-        | Op::BroadcastInDim(_)
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate(_)
-        | Op::Reverse(_)
-        | Op::Gather(_)
-        | Op::TakeAlongAxis(_)
-        | Op::DynamicSlice(_)
-        | Op::DynamicUpdateSlice(_)
-        | Op::WindowGather(_)
         | Op::Sort(_)
         | Op::TopK(_)
         | Op::Probe(_)
-        | Op::CheckpointName(_)
-        | Op::OptimizationBarrier(_) => true,
-        _ => false,
+        | Op::CheckpointName(_) => true,
+        op => moves_elements(op),
     };
     !chooses && results.iter().any(|ty| ty.dtype.is_float())
 }

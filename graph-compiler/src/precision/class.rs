@@ -1,5 +1,6 @@
 //! The class of each op: how a policy of mixed precision treats it.
 
+use crate::movement::moves_elements;
 use wengert_core::Op;
 use wengert_core::op::{AttentionKind, Binary, Unary};
 
@@ -61,20 +62,8 @@ pub(super) fn class(op: &Op) -> Class {
         | Op::Compare(_)
         | Op::IsFinite(_)
         | Op::ConvertElementType(_) => Class::Elementwise,
-        Op::BroadcastInDim(_)
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate(_)
-        | Op::Reverse(_)
-        | Op::Gather(_)
-        | Op::TakeAlongAxis(_)
-        | Op::DynamicSlice(_)
-        | Op::DynamicUpdateSlice(_)
-        | Op::WindowGather(_)
-        | Op::SelectN(_)
-        | Op::OptimizationBarrier(_) => Class::Movement,
+        Op::SelectN(_) => Class::Movement,
+        op if moves_elements(op) => Class::Movement,
         Op::Normalize(_) => Class::Normalization,
         op if op.control().is_some() => Class::Control,
         _ => Class::Wide,
