@@ -82,6 +82,26 @@ mod tests {
         assert!(!first_and_last(&elementwise("in %x: f32[2,2], out %y: f32[2,2]", "%x[0, j]")));
     }
 
+    /// The gradient of a cross-entropy: a pass over the row, a load of the label's logit, and a
+    /// pass that writes.
+    #[test]
+    fn a_row_that_was_read_before_may() {
+        let nest = |label: &str| {
+            format!(
+                "nest @f(in %x: f32[2,8], in %l: i32[2], out %y: f32[2,8]) {{ parallel i: 2
+                 phase k: 8 {{ %0: f32 = load %x[i, k] %1: f32 = reduce(%0) sum tree(4) }}
+                 phase {{ %2: i32 = load %l[i]
+                   %3: f32 = load %x[{label}] clamp
+                   %4: f32 = add %3, %1 }}
+                 phase k: 8 {{ %5: f32 = load %x[i, k]
+                   %6: f32 = sub %5, %4
+                   store %y[i, k], %6 }} }}"
+            )
+        };
+        assert!(first_and_last(&nest("i, %2")));
+        assert!(!first_and_last(&nest("%2, 3")));
+    }
+
     #[test]
     fn other_shapes_and_roles_may_not() {
         assert!(!first_and_last(&elementwise("in %x: f32[4], out %y: f32[2,2]", "%x[2*i+j]")));

@@ -147,13 +147,19 @@ fn complete(nest: &Nest, id: BufferId, stores: &[Site<'_>]) -> Result {
 fn in_place(nest: &Nest, dependence: &Dependence, load: &Site<'_>, stores: &[Site<'_>]) -> Result {
     for store in stores {
         let same = load.phase == store.phase;
+        // A clamped index may differ from the index that is written.
+        let clamps = load.access.clamp;
         let ordered = if same {
-            same_iteration(nest, dependence, load, store) && load.position < store.position
+            !clamps
+                && same_iteration(nest, dependence, load, store)
+                && load.position < store.position
         } else {
             load.phase < store.phase && rows_agree(nest, load, store)
         };
-        if !ordered && !are_disjoint(nest, load, store) {
-            let help = if same {
+        if !ordered && (clamps || !are_disjoint(nest, load, store)) {
+            let help = if same && clamps {
+                "load in an earlier phase"
+            } else if same {
                 "load at the indices of the store, before it"
             } else if load.phase < store.phase {
                 "load and store at indices that are the same in the parallel axes"
@@ -189,8 +195,13 @@ fn same_iteration(nest: &Nest, dependence: &Dependence, load: &Site<'_>, store: 
 }
 
 /// True if accesses of one element are in one row: the indices that both share determine the
-/// parallel axes.
-fn rows_agree(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
+/// parallel axes. An index that a load may clamp is not shared.
+fn rows_agree(nest: &Nest, load: &Site<'_>, store: &Site<'_>) -> bool {
+    let shape = &nest.buffers[load.access.buffer].shape;
+    let ranges = ranges(nest, load);
+    let stays = |index: &Affine, extent: usize| {
+        !load.access.clamp || ranges.of(index).within(0, extent as i128)
+    };
     let of_row = |e: &Affine| {
         let mut rows_only = true;
         e.visit_terms(&mut |t| match t {
@@ -200,9 +211,11 @@ fn rows_agree(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
         });
         rows_only
     };
-    let common =
-        a.access.indices.iter().zip(&b.access.indices).filter(|(x, y)| x == y && of_row(x));
-    let common: Vec<&Affine> = common.map(|(x, _)| x).collect();
+    let pairs = load.access.indices.iter().zip(&store.access.indices).zip(shape);
+    let common: Vec<&Affine> = pairs
+        .filter(|((x, y), extent)| x == y && of_row(x) && stays(x, **extent))
+        .map(|((x, _), _)| x)
+        .collect();
     let agreement = Agreement { ranges: &Ranges::new(nest, &[]), depends: &|_| None };
     let found = agreement.extend(&common, Known::default());
     nest.parallel.iter().all(|axis| nest.axes[*axis].extent <= 1 || found.contains(*axis))

@@ -20,7 +20,7 @@
 //! - **N7** An access has an index for each dimension.
 //! - **N8** A load has a fill if and only if it has guards.
 //! - **N9** `in` is only loaded from, `out` only stored to.
-//! - **N10** Only loads clamp, not from `inout`, and only dimensions that are not empty.
+//! - **N10** Only loads clamp, and only dimensions that are not empty.
 //! - **N11** A combine program is straight-line over its own registers, with the dtypes of its
 //!   identity. Reductions and prefixes have as many values and results, of those dtypes.
 //! - **N12** Lanes of a tree are a power of two up to [`MAX_LANES`]; a block is 0 or a multiple
@@ -46,9 +46,9 @@
 //!   With guards, only "at most once" and the existence of some store are proven; the interpreter
 //!   checks the rest as it runs.
 //! - **N18** An `inout` element is read before it is written, by the iteration that writes it. A
-//!   load in the phase of a store is before the store and has the same indices. A load in an
-//!   earlier phase agrees with it in indices that determine the row. A load in a later phase is
-//!   disjoint.
+//!   load in the phase of a store is before the store, has the same indices, and does not clamp. A
+//!   load in an earlier phase agrees with it in indices that determine the row and that it cannot
+//!   clamp. A load in a later phase is disjoint.
 //! - **N19** Row storage is written before it is read. The elements that a load may read are
 //!   among those that one unguarded store of an earlier phase has written. A load in the phase of
 //!   a store is before it at the same indices, or disjoint.

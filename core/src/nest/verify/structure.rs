@@ -263,9 +263,6 @@ impl Checker<'_> {
                     "`%{}` is `out` and cannot be read",
                     buffer.name
                 );
-                if access.clamp && buffer.role == BufferRole::InOut {
-                    bail!(part, 10, "a load from an `inout` buffer clamps");
-                }
                 ensure!(
                     !access.clamp || !buffer.shape.contains(&0),
                     part,
