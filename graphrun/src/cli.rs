@@ -563,6 +563,9 @@ pub struct CheckArgs {
     /// The inputs and variables. Inputs without a value are random.
     #[command(flatten)]
     pub values: ValueArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
     /// Print the findings as JSON.
     #[arg(long)]
     pub json: bool,

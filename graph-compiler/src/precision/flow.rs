@@ -1,9 +1,9 @@
 //! What values are for, and where they come from.
 
 use super::class::Class;
-use wengert_core::DType;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
+use wengert_core::{DType, Op};
 
 /// Where a value in f32 comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +35,34 @@ pub(super) struct Use {
     /// It is a variable with which products stay in f32, after movements, or becomes one, after
     /// movements and elementwise ops.
     pub is_kept: bool,
-    /// Number of equations that read it, and of outputs.
-    pub readers: usize,
-    /// The class of the last reader, if an equation reads it.
-    pub reader: Option<Class>,
+    /// Where the elementwise ops that begin at it end.
+    pub end: End,
+}
+
+/// The value in which all elementwise ops that begin at a value end, or the sum that they end in.
+///
+/// The ops between the two become one kernel, with all values in registers. The derivative of a
+/// GELU is an example: it reads x in three places, and ends in one product with the cotangent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum End {
+    /// Nothing reads the value.
+    #[default]
+    Unread,
+    /// It is that value.
+    In(ValueId),
+    /// Readers are of other classes, or end in several values. The value is its own end.
+    Here,
+}
+
+impl End {
+    /// The end of a value with this end so far, if one more reader ends there.
+    fn with(self, other: End) -> End {
+        match (self, other) {
+            (End::Unread, end) => end,
+            (end, other) if end == other => end,
+            _ => End::Here,
+        }
+    }
 }
 
 /// The uses of the values of a body, whose equations have these classes.
@@ -52,7 +76,7 @@ pub(super) fn uses(
     for (output, port) in body.outputs.iter().zip(outputs) {
         uses[*output].state |= port.is_variable;
         uses[*output].is_kept |= port.is_kept;
-        uses[*output].readers += 1;
+        uses[*output].end = End::Here;
     }
     for (input, port) in body.inputs.iter().zip(inputs) {
         uses[*input].is_kept = port.is_kept;
@@ -73,16 +97,23 @@ pub(super) fn uses(
         let is_element = matches!(class, Class::Elementwise | Class::Addition | Class::Movement);
         let state = is_element && is_of_result(|of| of.state);
         let is_kept = is_element && is_of_result(|of| of.is_kept);
+        let end = match (class, &equation.results[..]) {
+            (Class::Elementwise | Class::Addition, &[result]) => match uses[result].end {
+                End::In(end) => End::In(end),
+                End::Here | End::Unread => End::In(result),
+            },
+            // A reduction and the ops before it are one kernel as well.
+            (_, &[result]) if matches!(equation.op, Op::Reduce(_)) => End::In(result),
+            _ => End::Here,
+        };
         for operand in &equation.operands {
-            if body.ty(*operand).dtype != DType::F32 {
-                continue;
-            }
             let of = &mut uses[*operand];
-            of.product |= product;
-            of.state |= state;
-            of.is_kept |= is_kept;
-            of.readers += 1;
-            of.reader = Some(class);
+            of.end = of.end.with(end);
+            if body.ty(*operand).dtype == DType::F32 {
+                of.product |= product;
+                of.state |= state;
+                of.is_kept |= is_kept;
+            }
         }
     }
     uses
@@ -100,8 +131,8 @@ impl Use {
         self.product && !self.state
     }
 
-    /// Whether the only use is an equation of one of these classes.
-    pub fn is_only(&self, classes: &[Class]) -> bool {
-        self.readers == 1 && self.reader.is_some_and(|reader| classes.contains(&reader))
+    /// Whether it is in registers only, in the kernel of its readers.
+    pub fn is_between(&self) -> bool {
+        matches!(self.end, End::In(_))
     }
 }

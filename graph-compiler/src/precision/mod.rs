@@ -28,9 +28,9 @@
 //!   little. Examples are logits that are returned, and gradients, which only the optimiser reads.
 //! - A value that becomes a state is not rounded. A small update would be lost.
 //!
-//! A half with one elementwise reader is not rounded, because a kernel has it in a register. It is
-//! rounded at the end of the chain. Sums of a product, a bias and a residual are emitted in halves,
-//! in the form for which [`round_once`](crate::rewrite) has one rounding.
+//! A half whose readers are elementwise, and end in one value or sum, is not rounded, because a
+//! kernel has it in a register. It is rounded at the end. Sums of a product, a bias and a residual
+//! are emitted in halves, in the form for which [`round_once`](crate::rewrite) has one rounding.
 //!
 //! Numbers such as the factor of a dropout stay exact, and so do the targets of a loss: a half is
 //! converted to f32 before it meets them.
@@ -55,7 +55,7 @@ use class::{Class, class};
 use flow::Port;
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
-use wengert_core::graph::{Function, InputRole, OutputRole, Program, verify};
+use wengert_core::graph::{Body, Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
 
 /// A policy of mixed precision.
@@ -165,7 +165,7 @@ impl Precision {
     ///
     /// # Errors
     /// As for [`apply`](Self::apply); a pattern matches no variable of the program; it has no
-    /// function of which an equation is kept.
+    /// function of which an equation is kept; it has no product, convolution or attention of f32.
     pub fn apply_to_program(&self, program: &Program) -> Result<Program> {
         let names: Vec<&str> = program.functions().iter().map(|f| f.name.as_str()).collect();
         if let Some(name) = self.equations.keys().find(|name| !names.contains(&name.as_str())) {
@@ -186,6 +186,10 @@ impl Precision {
                     false => format!("variables of the program are {}", few.join(", ")),
                 },
             ));
+        }
+        if !program.functions().iter().any(|function| has_product(&function.body)) {
+            return Err(Diagnostic::new("a policy of precision changes nothing in this program")
+                .help("no function has a product, a convolution or attention of f32"));
         }
         let mut changed = program.clone();
         for function in program.functions() {
@@ -244,6 +248,15 @@ impl Precision {
 /// The function with everything inlined that a policy inlines.
 fn counted(function: &Function) -> Result<Function> {
     Ok(tidy(inline_wrappers(function)?))
+}
+
+/// Whether a body or one of its regions has an op of f32 that may take halves.
+fn has_product(body: &Body) -> bool {
+    body.equations.iter().any(|equation| {
+        let is_f32 = equation.operands.first().is_some_and(|v| body.ty(*v).dtype == DType::F32);
+        (class(&equation.op) == Class::Product && is_f32)
+            || equation.regions.iter().any(|region| has_product(region))
+    })
 }
 
 fn is_variable(role: InputRole) -> bool {

@@ -264,8 +264,7 @@ impl Walk<'_> {
         let operands: Vec<ValueId> =
             equation.operands.iter().map(|v| self.wide(*v, location)).collect();
         let value = push(&mut self.body, equation.op.clone(), &operands, location);
-        let stays = &[Class::Addition, Class::Elementwise];
-        let held = match kind == Kind::Half && !self.uses[result].is_only(stays) {
+        let held = match kind == Kind::Half && !self.uses[result].is_between() {
             true => Held::half(self.convert(value, self.policy.half, location)),
             false => Held::wide(kind, value),
         };

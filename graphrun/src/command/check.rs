@@ -14,7 +14,7 @@ use wengert::{Binding, Device};
 /// small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     // Reading includes verification.
-    let source = Source::read(&args.function.file, console)?;
+    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
     let known = bindings(&args.function.binds)?;
     let functions = source.functions(&known)?;
     let mut status = Status::Good;
