@@ -6,16 +6,18 @@
 //! few rows and a tree allows it, a column team does. If they are contiguous along inner axes, a
 //! team does a row. The team is as large as the row and its tree have work for.
 
+use super::element::VECTOR_BYTES;
 use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
 use super::shape::{self, affinity};
 use super::team::Layout;
 use super::tile::Tile;
+use super::unroll;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
 use std::fmt;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{BufferRole, Nest, Phase};
+use wengert_core::nest::{BufferRole, Instr, Nest, Phase};
 
 /// Rows that fill a GPU with one thread each.
 const BUSY: u64 = 1 << 16;
@@ -125,6 +127,24 @@ fn row_vector(nest: &Nest, groups: &[MergedAxis]) -> usize {
     vector
 }
 
+/// Iterations of the longest phase that reduces in several lanes.
+fn in_lanes(nest: &Nest) -> usize {
+    let phases = nest.phases.iter().filter(|p| p.reductions.iter().any(|r| r.tree.lanes > 1));
+    phases.map(|p| p.iterations(nest)).max().unwrap_or(0)
+}
+
+/// Elements of a row that a thread of a team accesses at once: four of f32, eight of halves.
+fn team_vector(nest: &Nest) -> usize {
+    let body = nest.phases.iter().filter(|p| !p.axes.is_empty()).flat_map(|p| &p.body);
+    let sizes = body.filter_map(|instr| match instr {
+        Instr::Load { access, .. } | Instr::Store { access, .. } => {
+            Some(nest.buffers[access.buffer].dtype.size())
+        }
+        _ => None,
+    });
+    VECTOR_BYTES / sizes.max().unwrap_or(4).clamp(2, 4)
+}
+
 /// The number of iterations of the longest phase.
 fn longest(nest: &Nest) -> usize {
     nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
@@ -157,6 +177,10 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         while vector > 1 && rows / (vector as u64) < BUSY / 4 {
             vector /= 2;
         }
+        // A short reduction should fit into registers.
+        while vector > 1 && vector * in_lanes(nest) > unroll::ELEMENTS {
+            vector /= 2;
+        }
         // Few rows are spread over many multiprocessors.
         let threads = if rows < BUSY { WARP } else { 4 * WARP };
         Schedule::Row { threads, vector }
@@ -183,10 +207,12 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
     }
     let lanes = lanes(nest);
     let threads = if by_rows && !storage {
-        if rows >= BUSY || lanes < 4 {
+        if lanes < 4 || (rows >= BUSY && long <= unroll::ELEMENTS) {
             return row();
         }
-        let threads = (lanes.min(32) as u32).min((long as u32).next_power_of_two());
+        // Where there are columns enough, a thread has several lanes.
+        let most = if rows >= BUSY { 4 } else { 32 };
+        let threads = (lanes.min(most) as u32).min((long as u32).next_power_of_two());
         // More blocks fill every multiprocessor, as long as a warp still reads at least 32
         // contiguous bytes at once.
         let mut columns = WARP;
@@ -196,7 +222,8 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         let team = Schedule::Team { threads, rows: columns, columns: true };
         return first_that_fits(nest, architecture, [team, row()]);
     } else if long <= 1024 {
-        let mut threads = (long.div_ceil(4).next_power_of_two() as u32).clamp(4, WARP);
+        let vector = team_vector(nest);
+        let mut threads = (long.div_ceil(vector).next_power_of_two() as u32).clamp(4, WARP);
         // Code that is emitted without a loop should stay short.
         let heavy = |threads: u32| long.div_ceil(threads as usize) * work(nest) > HEAVY;
         while threads < 256 && threads as usize * 4 < long && heavy(threads) {
@@ -318,10 +345,12 @@ mod tests {
             sum("1024,768", "j, i", 768, 1024, 32),
             "column team: 32 threads a row, 8 rows a block"
         );
-        assert!(
-            sum("64,100000", "j, i", 100_000, 64, 32).starts_with("row"),
-            "there are columns enough"
+        // There are columns enough: a thread has eight lanes, or all.
+        assert_eq!(
+            sum("64,100000", "j, i", 100_000, 64, 32),
+            "column team: 4 threads a row, 32 rows a block"
         );
+        assert_eq!(sum("32,100000", "j, i", 100_000, 32, 32), "row: a thread a row, 128 a block");
         assert!(sum("1024,768", "j, i", 768, 1024, 1).starts_with("row"), "the tree has one lane");
     }
 }

@@ -276,7 +276,8 @@ impl<'a> Emit<'a> {
     /// The PTX register of a nest register in a copy.
     pub fn value(&self, copy: usize, register: NestReg) -> Reg {
         let body = self.body.get(copy).and_then(|b| b[register.index()]);
-        let row = || self.row[copy.min(self.row.len() - 1)][register.index()];
+        // Copies are those of a row, or those of all rows again and again.
+        let row = || self.row[copy % self.row.len()][register.index()];
         body.or_else(row).expect("the verifier lets only visible registers be read")
     }
 
@@ -311,23 +312,8 @@ impl<'a> Emit<'a> {
         for (number, instr) in phase.body.iter().enumerate() {
             self.code.comment(InstrText(self.nest, instr).to_string());
             match instr {
-                Instr::Scalar { result, op: ScalarOp::Convert, operands }
-                    if copies.len() > 1
-                        && self.nest.registers[operands[0]] == DType::F32
-                        && self.nest.registers[*result].is_half() =>
-                {
-                    self.convert_pairs(*result, operands[0], copies.len())?;
-                }
                 Instr::Scalar { result, op, operands } => {
-                    for copy in 0..copies.len() {
-                        let given: Vec<Reg> =
-                            operands.iter().map(|r| self.value(copy, *r)).collect();
-                        let dtypes: Vec<DType> =
-                            operands.iter().map(|r| self.nest.registers[*r]).collect();
-                        let value =
-                            self.scalar(*op, &dtypes, self.nest.registers[*result], given)?;
-                        self.define(copy, *result, value);
-                    }
+                    self.scalars(*result, *op, operands, copies.len())?;
                 }
                 Instr::Const { result, value } => {
                     let constant = self.constant(*value);

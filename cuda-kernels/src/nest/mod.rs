@@ -39,9 +39,11 @@ mod reduce;
 mod row;
 mod scan;
 mod shape;
+mod share;
 mod spread;
 mod team;
 mod tile;
+mod unroll;
 mod values;
 mod vector;
 

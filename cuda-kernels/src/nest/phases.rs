@@ -65,7 +65,7 @@ pub(super) fn exchange_bytes(nest: &Nest, layout: Layout) -> usize {
             phase.reductions.iter().flat_map(|r| r.combine.dtypes()).map(size).sum();
         match mode(nest, layout, phase, &[]) {
             Mode::Spread(spread) => {
-                tuples * (spread.vector * layout.block() as usize + layout.rows as usize)
+                tuples * (spread.exchanged * layout.block() as usize + layout.rows as usize)
             }
             _ => {
                 let body =

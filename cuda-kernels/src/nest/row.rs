@@ -227,6 +227,9 @@ impl Emit<'_> {
 
     /// One phase, by this thread alone, for all copies of its row.
     pub fn sequential(&mut self, phase: &Phase, rows: &[Copy]) -> Result<()> {
+        if self.unrolled(phase, rows)? {
+            return Ok(());
+        }
         let count = phase.iterations(self.nest);
         let groups = shape::inner(self.nest, phase);
         self.begin_body(rows.len());

@@ -43,6 +43,9 @@ pub(super) struct Spread {
     pub count: usize,
     /// Iterations of a block of the trees; `count` if there is one block only.
     pub block: usize,
+    /// Lanes of a thread that are combined with those of other threads: `vector`, or 1 where any
+    /// order will do.
+    pub exchanged: usize,
     /// The inner axes.
     inner: Vec<MergedAxis>,
 }
@@ -100,7 +103,8 @@ impl Spread {
             }
         };
         let block = tree.map_or(count, |t| if t.block == 0 { count } else { t.block as usize });
-        let spread = Spread { threads, vector, groups, count, block, inner };
+        let exchanged = if tree.is_some() { vector } else { 1 };
+        let spread = Spread { threads, vector, groups, count, block, exchanged, inner };
         let used = spread.copies_of(block.min(count)).min(groups * vector);
         (groups * vector <= 4 * COPIES && used <= COPIES).then_some(spread)
     }
@@ -358,9 +362,10 @@ impl Team<'_> {
             half /= 2;
         }
         lanes.truncate(spread.vector);
+        combine_halves(emit, phase, &mut lanes, spread.exchanged)?;
         let mut distance = spread.threads / 2;
         let exchanges = distance > 0;
-        let all: Vec<DType> = (0..spread.vector).flat_map(|_| dtypes.iter().copied()).collect();
+        let all: Vec<DType> = (0..spread.exchanged).flat_map(|_| dtypes.iter().copied()).collect();
         while distance > 0 {
             let flat: Vec<Reg> = lanes.concat();
             let brought = self.bring(emit, &all, &flat, distance as u32);
@@ -369,16 +374,27 @@ impl Team<'_> {
             }
             distance /= 2;
         }
-        let mut half = spread.vector / 2;
-        while half > 0 {
-            for lane in 0..half {
-                lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half])?;
-            }
-            half /= 2;
-        }
+        combine_halves(emit, phase, &mut lanes, 1)?;
         let settled = exchanges && (self.layout.columns || spread.threads > 32);
         Ok(self.tell(emit, dtypes, &lanes[0], !settled))
     }
+}
+
+/// Combines the lanes of a thread in halves until `least` of them are left.
+fn combine_halves(
+    emit: &mut Emit<'_>,
+    phase: &Phase,
+    lanes: &mut Lanes,
+    least: usize,
+) -> Result<()> {
+    while lanes.len() > least {
+        let half = lanes.len() / 2;
+        for lane in 0..half {
+            lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half])?;
+        }
+        lanes.truncate(half);
+    }
+    Ok(())
 }
 
 /// Dtypes of the tuples of all reductions.

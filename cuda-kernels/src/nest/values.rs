@@ -1,19 +1,50 @@
 //! Scalar instructions, constants and combine programs.
 
 use super::emit::{Emit, Key, NestReg};
+use super::share;
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
+use wengert_core::math;
 use wengert_core::nest::{Combine, Instr, ScalarOp};
 use wengert_core::{DType, Id, Result, Scalar};
 
 impl Emit<'_> {
-    /// Conversions of f32 to halves, two of them in one instruction.
-    pub fn convert_pairs(
+    /// A scalar instruction of all copies.
+    pub fn scalars(
         &mut self,
         result: NestReg,
-        operand: NestReg,
+        op: ScalarOp,
+        operands: &[NestReg],
         copies: usize,
     ) -> Result<()> {
+        let dtypes: Vec<DType> = operands.iter().map(|r| self.nest.registers[*r]).collect();
+        let dtype = self.nest.registers[result];
+        match op {
+            ScalarOp::Convert if copies > 1 && dtypes[0] == DType::F32 && dtype.is_half() => {
+                return self.convert_pairs(result, operands[0], copies);
+            }
+            _ if math::moderate(op, dtype).is_some() => {
+                return self.moderate(op, result, operands[0], copies);
+            }
+            _ => {}
+        }
+        let is_share = op == ScalarOp::Div && share::is_share(self.nest, operands[0], operands[1]);
+        for copy in 0..copies {
+            let given: Vec<Reg> = operands.iter().map(|r| self.value(copy, *r)).collect();
+            let value = if is_share {
+                let [x, y] = [given[0], given[1]];
+                let key = Key::Scalar(op, dtype, dtype, given);
+                self.once(key, |emit| share::divide(&mut emit.code, x, y))
+            } else {
+                self.scalar(op, &dtypes, dtype, given)?
+            };
+            self.define(copy, result, value);
+        }
+        Ok(())
+    }
+
+    /// Conversions of f32 to halves, two of them in one instruction.
+    fn convert_pairs(&mut self, result: NestReg, operand: NestReg, copies: usize) -> Result<()> {
         let dtype = self.nest.registers[result];
         let key = |x: Reg| Key::Scalar(ScalarOp::Convert, DType::F32, dtype, vec![x]);
         let mut copy = 0;
@@ -39,6 +70,34 @@ impl Emit<'_> {
                     copy += 1;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A function with a shorter program for moderate operands, of all copies at once.
+    fn moderate(
+        &mut self,
+        op: ScalarOp,
+        result: NestReg,
+        operand: NestReg,
+        copies: usize,
+    ) -> Result<()> {
+        let dtype = self.nest.registers[result];
+        let key = |x: Reg| Key::Scalar(op, dtype, dtype, vec![x]);
+        let mut new: Vec<Reg> = (0..copies).map(|copy| self.value(copy, operand)).collect();
+        new.sort_unstable();
+        new.dedup();
+        new.retain(|x| self.recall(&key(*x)).is_none());
+        if !new.is_empty() {
+            let values = scalar::moderate(&mut self.code, &mut self.functions, op, dtype, &new)
+                .map_err(|d| d.context(format!("nest @{}", self.nest.name)))?
+                .expect("the caller has asked for a function with such a program");
+            new.into_iter().zip(values).for_each(|(x, value)| self.remember(key(x), value));
+        }
+        for copy in 0..copies {
+            let x = self.value(copy, operand);
+            let value = self.recall(&key(x)).expect("it was computed just now");
+            self.define(copy, result, value);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! is rarely taken computes the others.
 
 use super::{Functions, constant, immediate, value_type};
-use crate::ptx::{Code, Compare, Function, Inst, Reg, Unary};
+use crate::ptx::{Binary, Code, Compare, Function, Inst, Reg, Unary};
 use wengert_core::math::{self, MathProgram};
 use wengert_core::nest::{Instr, ScalarOp};
 use wengert_core::{DType, Diagnostic, Id, Result};
@@ -28,18 +28,8 @@ pub(super) fn emit(
         return Err(Diagnostic::new(format!("`{}` of {dtype} has no program for GPUs", op.name()))
             .help("compute it in f32, or run the program on the CPU"));
     };
-    if let Some(short) = math::moderate(op, dtype) {
-        let ty = value_type(dtype);
-        let result = inline(code, functions, short.program, operands)?;
-        let size = code.unary(Unary::Abs, ty, operands[0]);
-        // False for a NaN.
-        let moderate = code.compare(Compare::Le, ty, size, immediate(short.bound));
-        let end = code.label();
-        code.branch_if(moderate, end);
-        let whole = inline(code, functions, program, operands)?;
-        code.assign(ty, result, whole);
-        code.place(end);
-        return Ok(result);
+    if let Some(mut results) = moderate(code, functions, op, dtype, operands)? {
+        return Ok(results.remove(0));
     }
     if program.size() <= INLINE {
         return inline(code, functions, program, operands);
@@ -62,6 +52,42 @@ pub(super) fn emit(
     let arguments = operands.iter().map(Into::into).collect();
     code.push(Inst::Call { function: name, ty, result, arguments });
     Ok(result)
+}
+
+/// The results for several operands, if the function has a shorter program for operands of
+/// moderate size.
+///
+/// They have one branch in common, which computes all of them by the whole program if one operand
+/// is not moderate. A branch for each would keep the instructions of one apart from the next.
+pub(crate) fn moderate(
+    code: &mut Code,
+    functions: &mut Functions,
+    op: ScalarOp,
+    dtype: DType,
+    operands: &[Reg],
+) -> Result<Option<Vec<Reg>>> {
+    let (Some(short), Some(program)) = (math::moderate(op, dtype), math::program(op, dtype)) else {
+        return Ok(None);
+    };
+    let ty = value_type(dtype);
+    let results: Vec<Reg> = operands
+        .iter()
+        .map(|x| inline(code, functions, short.program, &[*x]))
+        .collect::<Result<_>>()?;
+    let sizes: Vec<Reg> = operands.iter().map(|x| code.unary(Unary::Abs, ty, *x)).collect();
+    // A NaN stays one.
+    let largest = sizes.into_iter().reduce(|x, y| code.binary(Binary::MaxNan, ty, x, y));
+    let largest = largest.expect("there is an operand");
+    // False for a NaN.
+    let all = code.compare(Compare::Le, ty, largest, immediate(short.bound));
+    let end = code.label();
+    code.branch_if(all, end);
+    for (x, result) in operands.iter().zip(&results) {
+        let whole = inline(code, functions, program, &[*x])?;
+        code.assign(ty, *result, whole);
+    }
+    code.place(end);
+    Ok(Some(results))
 }
 
 /// About how many instructions of the machine one of these is.

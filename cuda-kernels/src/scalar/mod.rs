@@ -22,6 +22,7 @@ mod remainder;
 use crate::ptx::{Code, Compare, Function, Inst, Operand, Reg, Type};
 pub(crate) use arithmetic::select;
 pub(crate) use convert::convert_pair;
+pub(crate) use function::moderate;
 use std::collections::BTreeMap;
 use wengert_core::nest::ScalarOp;
 use wengert_core::{DType, Diagnostic, Result, Scalar};

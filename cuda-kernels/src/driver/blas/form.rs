@@ -13,8 +13,9 @@
 //!
 //! So a [`Form`] has two parts: a prefix of the addends that cuBLASLt adds, and the rest, which a
 //! kernel of this crate adds to `out` afterwards. Nothing is left for a result of halves, because
-//! it would be rounded twice. C may be `out` itself. cuBLASLt's activations are not used: its ReLU
-//! makes a NaN 0, and its GELU has another tanh. An activation is a nest that follows the product.
+//! it would be rounded twice. C may be `out` itself. cuBLASLt's activations are not used
+//! (decision 88): its ReLU makes a NaN 0, and its GELU has another tanh. An activation is a nest
+//! that follows the product.
 //! [`Rules::STRICT`] permits the plan's form only. The user may permit other bits
 //! ([`Rules::RELAXED`]); a form then lists each difference. Nothing here depends on a library or a
 //! GPU. [`super::Blas::prepare`] finds forms that the installed library refuses. It falls back to
