@@ -1,7 +1,7 @@
 //! `wengert-bench gpt2`: some training steps of GPT-2 with 124 million parameters on one batch.
 //!
 //! The benchmark's cases are small enough for every contender and a plain loop. This is a typical
-//! size for a GPU: 1024 positions, layers in bf16 with f32 parameters, AdamW. It needs no other
+//! size for a GPU: 1024 positions, layers in halves with f32 parameters, AdamW. It needs no other
 //! system and no data. The loss of a single batch must fall from the first step to the last; the
 //! time of a step has no limit. Steps are queued without waiting, and only the last loss is read,
 //! as in training that reads its loss occasionally.
@@ -22,9 +22,12 @@ pub struct Asked {
     /// The device: cuda:0, emulator, cpu
     #[arg(long, default_value = "cuda:0")]
     device: String,
-    /// Dtype of the layers; parameters are f32
+    /// Dtype of the layers, to which all parameters are converted; parameters are f32
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: Layers,
+    /// Mixed precision by the compiler's policy, instead of `--dtype`. f16 scales the loss
+    #[arg(long, value_enum, conflicts_with = "dtype")]
+    precision: Option<Halves>,
     /// Sequences per step, of 1024 tokens each
     #[arg(long, value_name = "N", default_value_t = 4)]
     batch: usize,
@@ -46,6 +49,12 @@ pub struct Asked {
 enum Layers {
     F32,
     Bf16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Halves {
+    Bf16,
+    F16,
 }
 
 /// Steps before the timed ones: the first compiles and captures.
@@ -90,9 +99,9 @@ impl Asked {
         let name = if self.small { "a small GPT" } else { "GPT-2 124M" };
         writeln!(
             out,
-            "{name}, {:?}, {b}x{t}, V {v}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, \
+            "{name}, {}, {b}x{t}, V {v}: compiled in {:.2} s; {:.3} ms a step, {:.0} tokens/s, \
              {:.2} TFLOP/s; loss {first:.4} -> {last:.4}",
-            self.dtype,
+            self.described(),
             compiled.as_secs_f64(),
             seconds * 1e3,
             b * t / seconds,
@@ -107,18 +116,42 @@ impl Asked {
             let tokens = TensorType::new(DType::I32, [self.batch, settings.positions]);
             let (x, y) = (f.input("x", tokens.clone()), f.input("y", tokens));
             let model = f.state("model", Gpt::new(settings));
-            let (loss, gradient) = value_and_grad(&model, |m| match self.dtype {
-                Layers::F32 => m.loss(&x, &y),
-                Layers::Bf16 => {
+            let loss = |m: &Gpt| match (self.precision, self.dtype) {
+                (Some(_), _) | (None, Layers::F32) => m.loss(&x, &y),
+                (None, Layers::Bf16) => {
                     let half =
                         m.map_tensors(&KeyPath::default(), &mut |_, t| t.convert(DType::BF16));
                     half.loss(&x, &y)
                 }
-            });
-            AdamW::new(1e-3).step(f, &model, &gradient);
+            };
+            let optimiser = AdamW::new(1e-3);
+            let loss = if self.precision == Some(Halves::F16) {
+                let scaled = LossScale::dynamic().begin(f);
+                let (loss, gradient) = scaled.value_and_grad(&model, loss);
+                optimiser.step(f, &model, &gradient);
+                scaled.finish(f, &gradient);
+                loss
+            } else {
+                let (loss, gradient) = value_and_grad(&model, loss);
+                optimiser.step(f, &model, &gradient);
+                loss
+            };
             f.output("loss", loss);
         })?;
+        match self.precision {
+            Some(Halves::Bf16) => program.precision(&Precision::bf16())?,
+            Some(Halves::F16) => program.precision(&Precision::f16())?,
+            None => {}
+        }
         Ok(program)
+    }
+
+    /// The dtype of the layers, as the line has it.
+    fn described(&self) -> String {
+        match self.precision {
+            Some(halves) => format!("{halves:?} by the policy"),
+            None => format!("{:?}", self.dtype),
+        }
     }
 }
 
@@ -128,11 +161,15 @@ mod tests {
 
     #[test]
     fn a_small_network_learns_one_batch() {
-        for dtype in [Layers::F32, Layers::Bf16] {
+        let mixed = [Halves::Bf16, Halves::F16].map(|halves| (Layers::F32, Some(halves)));
+        for (dtype, precision) in
+            [(Layers::F32, None), (Layers::Bf16, None)].into_iter().chain(mixed)
+        {
             let (device, mut out) = ("cpu".to_owned(), Vec::new());
             let asked = Asked {
                 device,
                 dtype,
+                precision,
                 batch: 2,
                 steps: 10,
                 vocabulary: 50304,
