@@ -16,10 +16,11 @@
 //! The axis along which most bytes are contiguous goes from thread to thread, the others from
 //! block to block, by dividing the number of the thread or of the block. A thread's iterations
 //! side by side are *copies*; where neighbouring copies are neighbours in memory, one instruction
-//! of up to 16 bytes serves them. Inner axes are loops of a thread (`row`, `reduce`), or numbers
-//! that are distributed over a team in the order of the reduction's tree (`team`, `spread`).
-//! Reductions are combined in exactly the order of the tree, by registers, shuffles and shared
-//! memory. There are no atomics, and every launch gives the same bits.
+//! of up to 16 bytes serves them. Inner axes are loops of a thread (`row`, `reduce`), short
+//! reductions without a loop (`unroll`), or numbers that are distributed over a team in the order
+//! of the reduction's tree (`team`, `spread`). Reductions are combined in exactly the order of the
+//! tree, by registers, shuffles and shared memory. There are no atomics, and every launch gives the
+//! same bits.
 //!
 //! **Invariants.** No access is out of bounds, not even one whose value is not used: the last
 //! vector of a line and guards are predicates on the instruction. No thread reads global memory
