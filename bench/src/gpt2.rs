@@ -124,18 +124,14 @@ impl Asked {
                     half.loss(&x, &y)
                 }
             };
-            let optimiser = AdamW::new(1e-3);
-            let loss = if self.precision == Some(Halves::F16) {
-                let scaled = LossScale::dynamic().begin(f);
-                let (loss, gradient) = scaled.value_and_grad(&model, loss);
-                optimiser.step(f, &model, &gradient);
-                scaled.finish(f, &gradient);
-                loss
-            } else {
-                let (loss, gradient) = value_and_grad(&model, loss);
-                optimiser.step(f, &model, &gradient);
-                loss
+            let scale = match self.precision {
+                Some(Halves::F16) => LossScale::dynamic(),
+                Some(Halves::Bf16) | None => LossScale::none(),
             };
+            let scaled = scale.begin(f);
+            let (loss, gradient) = scaled.value_and_grad(&model, loss);
+            AdamW::new(1e-3).step(f, &model, &gradient);
+            scaled.finish(f, &gradient);
             f.output("loss", loss);
         })?;
         match self.precision {

@@ -20,8 +20,8 @@ fn session(program: &Program, device: Device) -> Session {
 }
 
 /// A step of a layer on given data, with clipping. The batch is divided in two parts whose
-/// gradients are added. With a scale, it is in effect.
-fn layered(scale: Option<LossScale>) -> Program {
+/// gradients are added.
+fn layered(scale: &LossScale) -> Program {
     let mut program = Program::new();
     program
         .function("step", |f| {
@@ -34,18 +34,13 @@ fn layered(scale: Option<LossScale>) -> Program {
                 let x = x.slice_axis(0, from, from + 3);
                 (layer.call(&x).tanh() - 0.3).square().sum()
             };
-            let scaled = scale.clone().map(|scale| scale.begin(f));
-            let of = |from| match &scaled {
-                Some(scaled) => scaled.value_and_grad(&layer, |layer| loss(layer, from)),
-                None => value_and_grad(&layer, |layer| loss(layer, from)),
-            };
+            let scaled = scale.clone().begin(f);
+            let of = |from| scaled.value_and_grad(&layer, |layer| loss(layer, from));
             let ((first, a), (second, b)) = (of(0), of(3));
             let gradient = a.move_along(&b);
             let (clipped, norm) = clip_by_global_norm(&gradient, 0.5);
             AdamW::new(0.1).step(f, &layer, &clipped);
-            if let Some(scaled) = scaled {
-                scaled.finish(f, &clipped);
-            }
+            scaled.finish(f, &clipped);
             f.output("loss", first + second);
             f.output("norm", norm);
         })
@@ -56,8 +51,8 @@ fn layered(scale: Option<LossScale>) -> Program {
 #[test]
 fn a_scale_changes_no_bit_of_a_step_in_f32() {
     for device in [Device::Interpreter, Device::Cpu] {
-        let run = |scale: Option<LossScale>| {
-            let program = layered(scale);
+        let run = |scale: LossScale| {
+            let program = layered(&scale);
             let mut session = session(&program, device);
             let mut step = session.compile(&program, "step", bind!()).unwrap();
             let mut found = Vec::new();
@@ -71,10 +66,12 @@ fn a_scale_changes_no_bit_of_a_step_in_f32() {
             }
             found
         };
-        let plain = run(None);
+        let plain = run(LossScale::none());
         assert!(plain[0] > 0.0 && plain[1] > 0.5, "the gradient is clipped: {plain:?}");
-        assert_eq!(plain, run(Some(LossScale::dynamic())));
-        assert_eq!(plain, run(Some(LossScale::dynamic().initial(4.0).interval(2))));
+        let text = layered(&LossScale::none()).get("step").unwrap().to_string();
+        assert!(!text.contains("loss_scale") && !text.contains("skipped"), "{text}");
+        assert_eq!(plain, run(LossScale::dynamic()));
+        assert_eq!(plain, run(LossScale::dynamic().initial(4.0).interval(2)));
     }
 }
 

@@ -9,7 +9,7 @@
 //! is skipped and the scale is halved. After some steps without that, it is doubled.
 
 use super::global_norm;
-use wengert_compiler::autodiff::operators::value_aux_and_grad;
+use wengert_compiler::autodiff::operators::{value_and_grad, value_aux_and_grad};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, InputRole};
 use wengert_core::{
@@ -56,12 +56,19 @@ const GOOD_STEPS: &str = "loss_scale.good_steps";
 pub struct LossScale {
     initial: f64,
     interval: i32,
+    is_none: bool,
 }
 
 impl LossScale {
     /// A scale that begins with 2¹⁶ and is doubled after 2000 good steps.
     pub fn dynamic() -> Self {
-        LossScale { initial: 65536.0, interval: 2000 }
+        LossScale { initial: 65536.0, interval: 2000, is_none: false }
+    }
+
+    /// No scale, state or output, and no step is skipped: for a step in bf16 or f32 that is written
+    /// like one in f16.
+    pub fn none() -> Self {
+        LossScale { is_none: true, ..LossScale::dynamic() }
     }
 
     /// Sets the first scale, a power of two from 1 to 2²⁴.
@@ -84,6 +91,9 @@ impl LossScale {
     /// is 0; the function has a scale already.
     #[track_caller]
     pub fn begin(self, f: &mut FunctionBuilder) -> Scaled {
+        if self.is_none {
+            return Scaled(None);
+        }
         let exponent = self.initial.log2();
         let is_power = exponent.fract() == 0.0;
         if !is_power || !(LEAST_LOSS_SCALE..=GREATEST).contains(&self.initial) {
@@ -104,14 +114,18 @@ impl LossScale {
         let scale = Tensor::variable(TensorType::scalar(DType::F32), initial);
         let zero = Tensor::variable(TensorType::scalar(DType::I32), Initializer::Zeros);
         let (scale, good_steps) = (f.state(SCALE, scale), f.state(GOOD_STEPS, zero));
-        Scaled { interval: self.interval, scale, good_steps }
+        Scaled(Some(Variables { interval: self.interval, scale, good_steps }))
     }
 }
 
 /// A step function whose loss is scaled.
 #[must_use = "`finish` skips the step if its gradient is not finite"]
 #[derive(Debug)]
-pub struct Scaled {
+pub struct Scaled(Option<Variables>);
+
+/// The state of a scale.
+#[derive(Debug)]
+struct Variables {
     interval: i32,
     scale: Tensor,
     good_steps: Tensor,
@@ -119,8 +133,8 @@ pub struct Scaled {
 
 impl Scaled {
     /// Value and gradient of a scalar loss, as [`value_and_grad`](crate::operators::value_and_grad)
-    /// gives them: neither is scaled. The scale multiplies the loss inside. Gradients of halves
-    /// are f32, because they could be smaller than the least half.
+    /// gives them: neither is scaled. The scale multiplies the loss inside. With a scale, gradients
+    /// of halves are f32, because they could be smaller than the least half.
     ///
     /// Gradients of several parts of a batch may be added up, and clipped afterwards.
     #[track_caller]
@@ -130,11 +144,12 @@ impl Scaled {
         loss: impl FnOnce(&M) -> Tensor,
     ) -> (Tensor, M::TangentVector) {
         let _user = Location::caller().attributed();
+        let Some(Variables { scale, .. }) = &self.0 else { return value_and_grad(at, loss) };
         let (_, loss, gradient) = value_aux_and_grad(at, |m| {
             let loss = loss(m);
-            (&loss * self.scale.convert(loss.dtype()), loss)
+            (&loss * scale.convert(loss.dtype()), loss)
         });
-        let inverse = self.scale.full_like(1.0) / &self.scale;
+        let inverse = scale.full_like(1.0) / scale;
         let gradient = gradient.map_tensors(&KeyPath::default(), &mut |_, t| match t.dtype() {
             dtype if !dtype.is_float() => t.clone(),
             dtype => {
@@ -152,7 +167,7 @@ impl Scaled {
     #[track_caller]
     pub fn finish<G: Differentiable>(self, f: &mut FunctionBuilder, gradient: &G) {
         let _user = Location::caller().attributed();
-        let Scaled { interval, scale, good_steps } = self;
+        let Some(Variables { interval, scale, good_steps }) = self.0 else { return };
         let good = global_norm(gradient).is_finite();
         f.update_only_if(&good);
         f.output(LOSS_SCALE, &scale);
