@@ -7,13 +7,14 @@
 //! lists all public items that take memory.
 
 mod buffer;
+#[cfg(target_os = "linux")]
+mod pages;
 
 pub use buffer::Buffer;
 pub(crate) use buffer::{Span, check_count, spans};
 
 use crate::pool::Pool;
 use crate::simd::Simd;
-use memmap2::{MmapMut, MmapOptions};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,18 +40,16 @@ pub fn give_back() {
 
 /// Zeroed bytes at a fixed, aligned address.
 ///
-/// Large allocations use huge pages where the system has them: a nest reads several streams at
-/// once, and small pages cause many TLB misses.
+/// On Linux, all but small allocations are in huge pages where the system has them: small pages
+/// cause many TLB misses.
 #[derive(Debug)]
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     bytes: usize,
-    /// The memory mapping that holds the bytes; `None` if they are on the heap.
-    pages: Option<MmapMut>,
+    /// The huge pages that hold the bytes; `None` if they are on the heap.
+    #[cfg(target_os = "linux")]
+    pages: Option<pages::Block>,
 }
-
-/// Bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
 
 // SAFETY: the value owns its bytes as a `Box<[u8]>` does.
 unsafe impl Send for AlignedBytes {}
@@ -66,30 +65,37 @@ impl AlignedBytes {
         if bytes == 0 {
             return Ok(AlignedBytes::empty());
         }
-        if bytes >= HUGE_PAGE && cfg!(target_os = "linux") {
-            return AlignedBytes::in_pages(bytes).ok_or_else(failed);
+        #[cfg(target_os = "linux")]
+        if pages::Block::pays(bytes) {
+            let pages = pages::Block::new(bytes).ok_or_else(failed)?;
+            return Ok(AlignedBytes { pointer: pages.pointer(), bytes, pages: Some(pages) });
         }
         let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| failed())?;
         // SAFETY: the layout has a size other than 0.
         let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        Ok(AlignedBytes { pointer: NonNull::new(pointer).ok_or_else(failed)?, bytes, pages: None })
+        Ok(AlignedBytes::on_heap(NonNull::new(pointer).ok_or_else(failed)?, bytes))
     }
 
     const fn empty() -> Self {
-        AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0, pages: None }
+        AlignedBytes::on_heap(NonNull::<Line>::dangling().cast(), 0)
     }
 
-    /// Allocates `bytes` zeros in a memory mapping. They begin at the start of a huge page.
-    fn in_pages(bytes: usize) -> Option<Self> {
-        // The bytes before and after are never touched, so they take no memory.
-        let mut pages = MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).map_anon().ok()?;
-        let start = pages.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
-        // Excludes the partial huge page at the end, which would take a whole one. A system
-        // without huge pages returns an error; the bytes are then in small pages.
+    const fn on_heap(pointer: NonNull<u8>, bytes: usize) -> Self {
+        AlignedBytes {
+            pointer,
+            bytes,
+            #[cfg(target_os = "linux")]
+            pages: None,
+        }
+    }
+
+    /// True if the bytes are on the heap.
+    fn is_on_heap(&self) -> bool {
         #[cfg(target_os = "linux")]
-        let _ = pages.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE_PAGE * HUGE_PAGE);
-        let pointer = NonNull::from_mut(&mut pages[start..start + bytes]).cast();
-        Some(AlignedBytes { pointer, bytes, pages: Some(pages) })
+        let pages = self.pages.is_some();
+        #[cfg(not(target_os = "linux"))]
+        let pages = false;
+        self.bytes > 0 && !pages
     }
 
     /// Address of the first byte.
@@ -126,7 +132,7 @@ impl std::ops::DerefMut for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.bytes > 0 && self.pages.is_none() {
+        if self.is_on_heap() {
             // SAFETY: allocated in `new` with this layout, which was valid there.
             unsafe {
                 std::alloc::dealloc(
@@ -242,14 +248,11 @@ mod tests {
 
     #[test]
     fn bytes_are_aligned_zeros() {
-        for bytes in [0, 1, 63, 64, 100_000, HUGE_PAGE - 1, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
+        for bytes in [0, 1, 63, 64, 100_000, 128 << 10, (2 << 20) + 1, 5 << 20, (9 << 20) + 5] {
             let memory = AlignedBytes::new(bytes).expect("little memory");
             assert_eq!(memory.len(), bytes);
             assert!(memory.pointer().addr().get().is_multiple_of(ALIGNMENT));
             assert!(memory.iter().all(|b| *b == 0));
-            if memory.len() >= HUGE_PAGE && cfg!(target_os = "linux") {
-                assert!(memory.pointer().addr().get().is_multiple_of(HUGE_PAGE));
-            }
         }
         assert!(AlignedBytes::new(usize::MAX - 5).is_err());
         assert!(AlignedBytes::new(usize::MAX / 2).is_err());

@@ -6,7 +6,7 @@
 //! numbers in that order one by one. A term without a partner is padded: with −0 in lhs and +0 in
 //! rhs. Their product is −0, which changes no sum.
 
-use super::pack::{Lines, pack as pack_numbers};
+use super::pack::{Lines, SIDE, pack as pack_numbers};
 use crate::call::panel::View;
 use crate::simd::{Simd, multiversioned};
 use std::ptr::swap;
@@ -108,9 +108,9 @@ multiversioned! {
     ///
     /// # Safety
     ///
-    /// The panel has `depth / 2`, rounded up, steps of `wide` pairs of bf16; `to` is valid to write
-    /// `depth` steps of as many numbers, which do not overlap them. The machine has the vector
-    /// instructions.
+    /// The panel has `depth / 2`, rounded up, steps of `wide` pairs of bf16, a multiple of
+    /// [`SIDE`]; `to` is valid to write `depth` steps of as many numbers, which do not overlap
+    /// them. The machine has the vector instructions.
     unsafe fn widen = widened(panel: *const u32, depth: usize, wide: usize, to: *mut f32);
 }
 
@@ -121,23 +121,26 @@ multiversioned! {
 /// As for [`widen`].
 #[inline(always)]
 unsafe fn widened(panel: *const u32, depth: usize, wide: usize, to: *mut f32) {
-    for pair in 0..depth / 2 {
-        let step = 2 * pair * wide;
-        for column in 0..wide {
-            // SAFETY: the step exists.
+    for pair in 0..depth.div_ceil(2) {
+        let alone = 2 * pair + 1 == depth;
+        for column in (0..wide).step_by(SIDE) {
+            // Arrays, because the compiler cannot know that the pointers do not overlap; and no
+            // closure, which would be compiled without the vector instructions.
+            let (mut first, mut second) = ([0.0; SIDE], [0.0; SIDE]);
+            // SAFETY: the steps exist.
             unsafe {
-                let both = panel.add(pair * wide + column).read();
-                to.add(step + column).write(f32::from_bits(both & 0xffff_0000));
-                to.add(step + wide + column).write(f32::from_bits(both << 16));
-            }
-        }
-    }
-    if !depth.is_multiple_of(2) {
-        for column in 0..wide {
-            // SAFETY: the step exists.
-            unsafe {
-                let first = panel.add(depth / 2 * wide + column).read();
-                to.add((depth - 1) * wide + column).write(f32::from_bits(first << 16));
+                let both = panel.add(pair * wide + column).cast::<[u32; SIDE]>().read_unaligned();
+                for lane in 0..SIDE {
+                    first[lane] = f32::from_bits(both[lane] << 16);
+                    second[lane] = f32::from_bits(both[lane] & 0xffff_0000);
+                }
+                let to = to.add(2 * pair * wide + column);
+                if alone {
+                    to.cast::<[f32; SIDE]>().write_unaligned(first);
+                } else {
+                    to.cast::<[f32; SIDE]>().write_unaligned(second);
+                    to.add(wide).cast::<[f32; SIDE]>().write_unaligned(first);
+                }
             }
         }
     }

@@ -203,6 +203,10 @@ fn every_element_is_one_chain() {
         // One row whose sums stay in registers, for every kernel.
         [1, 300, 270],
         [1, 900, 261],
+        // Rows of rhs are contiguous and read one after the other, or two at a time.
+        [1, 320, 261],
+        [1, 320, 30],
+        [2, 320, 270],
         // Few rows, with a part of a panel and a last pair without a partner.
         [3, 700, 259],
         [8, 530, 17],
