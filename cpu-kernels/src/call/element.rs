@@ -20,6 +20,13 @@ pub(super) trait Element: Pod + Send + Sync {
     const HALF: bool = false;
     /// Whether products take terms in pairs, of which the second comes first.
     const PAIRED: bool = false;
+    /// The row of rhs of the term at this place of a sum, in a product of `depth` terms from an
+    /// even place on.
+    #[inline(always)]
+    fn row_of_term(term: usize, depth: usize) -> usize {
+        if Self::PAIRED && term ^ 1 < depth { term ^ 1 } else { term }
+    }
+
     /// Widens to the type of the arithmetic.
     fn wide(self) -> Self::Wide;
     /// Rounds a result to the nearest element.

@@ -7,7 +7,6 @@
 //! lists all public items that take memory.
 
 mod buffer;
-#[cfg(target_os = "linux")]
 mod pages;
 
 pub use buffer::Buffer;
@@ -47,7 +46,6 @@ pub struct AlignedBytes {
     pointer: NonNull<u8>,
     bytes: usize,
     /// The huge pages that hold the bytes; `None` if they are on the heap.
-    #[cfg(target_os = "linux")]
     pages: Option<pages::Block>,
 }
 
@@ -65,7 +63,6 @@ impl AlignedBytes {
         if bytes == 0 {
             return Ok(AlignedBytes::empty());
         }
-        #[cfg(target_os = "linux")]
         if pages::Block::pays(bytes) {
             let pages = pages::Block::new(bytes).ok_or_else(failed)?;
             return Ok(AlignedBytes { pointer: pages.pointer(), bytes, pages: Some(pages) });
@@ -73,29 +70,11 @@ impl AlignedBytes {
         let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| failed())?;
         // SAFETY: the layout has a size other than 0.
         let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        Ok(AlignedBytes::on_heap(NonNull::new(pointer).ok_or_else(failed)?, bytes))
+        Ok(AlignedBytes { pointer: NonNull::new(pointer).ok_or_else(failed)?, bytes, pages: None })
     }
 
     const fn empty() -> Self {
-        AlignedBytes::on_heap(NonNull::<Line>::dangling().cast(), 0)
-    }
-
-    const fn on_heap(pointer: NonNull<u8>, bytes: usize) -> Self {
-        AlignedBytes {
-            pointer,
-            bytes,
-            #[cfg(target_os = "linux")]
-            pages: None,
-        }
-    }
-
-    /// True if the bytes are on the heap.
-    fn is_on_heap(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        let pages = self.pages.is_some();
-        #[cfg(not(target_os = "linux"))]
-        let pages = false;
-        self.bytes > 0 && !pages
+        AlignedBytes { pointer: NonNull::<Line>::dangling().cast(), bytes: 0, pages: None }
     }
 
     /// Address of the first byte.
@@ -132,7 +111,7 @@ impl std::ops::DerefMut for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.is_on_heap() {
+        if self.bytes > 0 && self.pages.is_none() {
             // SAFETY: allocated in `new` with this layout, which was valid there.
             unsafe {
                 std::alloc::dealloc(

@@ -9,12 +9,12 @@
 //! A mapping ends with its last allocation. An allocation that ends before returns its pages to
 //! the system at once. Its addresses are not used again, so new allocations are zeros.
 
-use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
+use memmap2::{MmapMut, MmapOptions};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of a huge page.
-pub(super) const HUGE_PAGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a small page.
 const PAGE: usize = 4 << 10;
 /// Fewest bytes of an allocation in huge pages.
@@ -39,7 +39,8 @@ impl Mapping {
         let start = pages.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
         // Excludes the partial huge page at the end, which would take a whole one. A system
         // without huge pages returns an error; the bytes are then in small pages.
-        let _ = pages.advise_range(Advice::HugePage, start, bytes / HUGE_PAGE * HUGE_PAGE);
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE_PAGE * HUGE_PAGE);
         Some(Mapping { pages, start })
     }
 }
@@ -58,9 +59,9 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// True if huge pages pay for so many bytes.
+    /// True if huge pages pay for so many bytes, and the system has them.
     pub fn pays(bytes: usize) -> bool {
-        bytes >= FEWEST
+        bytes >= FEWEST && cfg!(target_os = "linux")
     }
 
     /// Allocates `bytes` zeros; `None` if the system does not have this amount of memory.
@@ -87,14 +88,13 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // A system that refuses keeps the pages until the mapping ends.
+        #[cfg(target_os = "linux")]
         if Arc::strong_count(&self.mapping) > 1 {
             let first = self.mapping.start + self.offset;
-            let pages = &self.mapping.pages;
-            // A system that refuses keeps the pages until the mapping ends.
+            let advice = memmap2::UncheckedAdvice::DontNeed;
             // SAFETY: the pages belong to this block, and no code reads them again.
-            let _ = unsafe {
-                pages.unchecked_advise_range(UncheckedAdvice::DontNeed, first, self.bytes)
-            };
+            let _ = unsafe { self.mapping.pages.unchecked_advise_range(advice, first, self.bytes) };
         }
     }
 }

@@ -166,7 +166,7 @@ unsafe fn tile<T: Element, V: Widens<T>, const ROWS: usize, const WIDE: usize>(
         }
         // No closure: it would be compiled without the vector instructions.
         for term in 0..of.depth {
-            let step = if T::PAIRED && term ^ 1 < of.depth { term ^ 1 } else { term };
+            let step = T::row_of_term(term, of.depth);
             let (lhs, rhs) = (lhs.add(term * of.rows), rhs.add(step * of.rhs_step));
             if of.ahead > 0 && row == 0 {
                 let next = rhs.wrapping_add(of.ahead * of.rhs_step);
