@@ -116,17 +116,35 @@ fn several_threads_may_submit_jobs() {
     assert_eq!(sum.into_inner(), 4 * 500 * 10);
 }
 
+/// The last two tasks end only on two threads.
+fn needs_a_worker(pool: &Pool) {
+    let barrier = std::sync::Barrier::new(2);
+    pool.parallel_for(3, |_, task| match task {
+        // Beside busy processes the submitter begins alone, for less time than this.
+        0 => std::thread::sleep(4 * ALONE),
+        _ => {
+            barrier.wait();
+        }
+    })
+    .expect("no task panics");
+}
+
 #[test]
 fn workers_that_fell_asleep_wake_up() {
     let pool = Pool::new(2).expect("threads start");
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(20));
-        let barrier = std::sync::Barrier::new(2);
-        pool.parallel_for(2, |_, _| {
-            barrier.wait();
-        })
-        .expect("no task panics");
+        needs_a_worker(&pool);
     }
+}
+
+#[test]
+fn workers_join_a_long_job_beside_busy_processes() {
+    let pool = Pool::new(2).expect("threads start");
+    let pause = Duration::from_secs(1);
+    pool.shared.crowd.ran_together([Duration::ZERO, pause], || Some(pause));
+    assert!(pool.shared.crowd.is_dense());
+    needs_a_worker(&pool);
 }
 
 #[test]
