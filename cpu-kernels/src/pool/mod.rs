@@ -188,6 +188,12 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// The number of threads for which a job should be divided that takes so long on one thread:
+    /// 1 if it will run on the submitter alone, else [`Pool::threads`].
+    pub fn threads_for(&self, time: Duration) -> usize {
+        if time < ALONE && self.shared.crowd.is_dense() { 1 } else { self.threads() }
+    }
+
     /// Calls `body(thread, task)` once for every task in `0..tasks`, in any order, on any of the
     /// threads; returns when all are done.
     ///
@@ -205,7 +211,8 @@ impl Pool {
             .get()
             .filter(|(pool, _)| *pool == self.shared.address())
             .map(|(_, thread)| thread);
-        if tasks <= 1 || self.workers.is_empty() || within.is_some() {
+        let is_dense = self.shared.crowd.is_dense();
+        if (tasks <= 1 && !is_dense) || self.workers.is_empty() || within.is_some() {
             let thread = within.unwrap_or(0);
             return catch_unwind(AssertUnwindSafe(|| {
                 (0..tasks).for_each(|task| body(thread, task))
@@ -214,7 +221,7 @@ impl Pool {
         }
         let shared = &*self.shared;
         let submitting = lock(&shared.submit);
-        let first = if shared.crowd.is_dense() { shared.alone(tasks, body)? } else { 0 };
+        let first = if is_dense { shared.alone(tasks, body)? } else { 0 };
         if first == tasks {
             return Ok(());
         }

@@ -138,13 +138,31 @@ fn workers_that_fell_asleep_wake_up() {
     }
 }
 
-#[test]
-fn workers_join_a_long_job_beside_busy_processes() {
+/// A pool whose worker has been paused.
+fn beside_busy_processes() -> Pool {
     let pool = Pool::new(2).expect("threads start");
     let pause = Duration::from_secs(1);
     pool.shared.crowd.ran_together([Duration::ZERO, pause], || Some(pause));
     assert!(pool.shared.crowd.is_dense());
-    needs_a_worker(&pool);
+    pool
+}
+
+#[test]
+fn workers_join_a_long_job_beside_busy_processes() {
+    needs_a_worker(&beside_busy_processes());
+}
+
+#[test]
+fn short_jobs_are_not_divided_beside_busy_processes() {
+    let free = Pool::new(2).expect("threads start");
+    assert_eq!([ALONE / 2, ALONE].map(|time| free.threads_for(time)), [2, 2]);
+    let pool = beside_busy_processes();
+    assert_eq!([ALONE / 2, ALONE].map(|time| pool.threads_for(time)), [1, 2]);
+    // Undivided jobs count as time alone; otherwise it would not end.
+    while pool.shared.crowd.is_dense() {
+        pool.parallel_for(1, |_, _| std::thread::sleep(ALONE)).expect("no task panics");
+    }
+    assert_eq!(pool.threads_for(ALONE / 2), 2);
 }
 
 #[test]

@@ -108,19 +108,15 @@ impl CompiledGemm {
         if call.batch * call.m * call.n == 0 {
             return Ok(());
         }
-        if let Some(divided) = self.divided(workspace.pool().threads()) {
-            return self.run_divided::<T, R>(workspace, arguments, follower, divided);
-        }
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
         let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
-        let grain = Grain {
-            threads: workspace.pool().threads(),
-            tile,
-            apart: self.sums_apart(true),
-            lying,
-        };
-        let Tiling { rows, columns, batches } =
-            Tiling::new(self.order, [call.batch, call.m, call.n, call.k], grain);
+        let extents = [call.batch, call.m, call.n, call.k];
+        let threads = workspace.pool().threads_for(tiling::time(extents, lying));
+        if let Some(divided) = self.divided(threads) {
+            return self.run_divided::<T, R>(workspace, arguments, follower, divided);
+        }
+        let grain = Grain { threads, tile, apart: self.sums_apart(true), lying };
+        let Tiling { rows, columns, batches } = Tiling::new(self.order, extents, grain);
         let (down, across) = (call.m.div_ceil(rows), call.n.div_ceil(columns));
         let turns = Turns::new([down, across], grain.threads);
         let tasks = call.batch.div_ceil(batches) * down * across;

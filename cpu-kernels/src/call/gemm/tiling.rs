@@ -7,6 +7,7 @@
 
 use crate::call::product::blocks::SUMS;
 use crate::call::product::{COLUMNS, FEW, Order};
+use std::time::Duration;
 
 /// The division of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,10 @@ pub(super) struct Grain {
 pub(super) const APART: usize = (ROWS + 64) * COLUMNS;
 /// Most rows of such a tile with [`COLUMNS`] columns; [`APART`] leaves a margin of 64 rows.
 const ROWS: usize = 256;
-/// Fewest multiplications and additions (or work that takes as long) that are worth a task: some
-/// five microseconds.
+/// Fewest multiplications and additions (or work that takes as long) that are worth a task.
 pub(super) const TASK: usize = 1 << 19;
+/// The time that a thread takes for a task of [`TASK`].
+const TIME: Duration = Duration::from_micros(5);
 /// Cost of packing an element.
 const PACKING: usize = 10;
 /// Cost of reading an element that is used a few times.
@@ -65,6 +67,12 @@ pub(super) fn cost(rows: usize, columns: usize, k: usize, lying: usize) -> usize
         () => rows.saturating_add(columns).saturating_mul(PACKING),
     };
     product.saturating_add(lines.saturating_mul(k))
+}
+
+/// Estimate of the time that one thread takes for the product.
+pub(super) fn time([batch, m, n, k]: [usize; 4], lying: usize) -> Duration {
+    let tasks = cost(m, n, k, lying).saturating_mul(batch) / TASK;
+    TIME.saturating_mul(u32::try_from(tasks).unwrap_or(u32::MAX))
 }
 
 impl Tiling {
