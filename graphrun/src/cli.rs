@@ -174,7 +174,8 @@ pub struct DeviceArgs {
 pub struct PrecisionArgs {
     /// Mixed precision: `bf16` has products, convolutions and attention on bf16, with sums in f32;
     /// `f16` likewise, and a training step must scale its loss. Variables, inputs and outputs keep
-    /// their types.
+    /// their types. `f32` leaves the functions as they are. For `train` and `evaluate` the default
+    /// is the recipe's, for all other commands f32.
     #[arg(long, value_name = "DTYPE")]
     pub precision: Option<String>,
     /// With --precision: ops that stay in f32, such as dot_general.

@@ -12,8 +12,8 @@ use wengert::data::Arrays;
 use wengert::precision::Precision;
 use wengert::signature::Signature;
 use wengert::{
-    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, diagnostic,
-    format, os_text,
+    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Recipe, Session,
+    diagnostic, format, os_text,
 };
 
 /// A file and the selected function.
@@ -196,9 +196,27 @@ impl Source {
     }
 }
 
-/// The policy of the options; `None` without --precision.
+/// The recipe with the precision of the options, if they name one.
+pub fn with_precision(recipe: &Recipe, args: &PrecisionArgs) -> Outcome<Recipe> {
+    let mut recipe = recipe.clone();
+    if args.precision.is_some() {
+        recipe.precision = policy(args)?;
+    }
+    Ok(recipe)
+}
+
+/// The policy of the options; `None` without --precision, and for f32.
 pub fn policy(args: &PrecisionArgs) -> Outcome<Option<Precision>> {
     let Some(name) = &args.precision else { return Ok(None) };
+    if name == "f32" {
+        let kept = [&args.keep_f32, &args.keep_f32_path, &args.keep_f32_equation];
+        if kept.iter().any(|texts| !texts.is_empty()) {
+            return Err(Diagnostic::new("with --precision f32 there are no exceptions")
+                .help("leave out the options that begin with --keep-f32")
+                .into());
+        }
+        return Ok(None);
+    }
     let mut policy = Precision::named(name)?;
     for op in &args.keep_f32 {
         policy = policy.keep_op(op)?;

@@ -124,6 +124,7 @@ impl Workplace {
             length: Length::Epochs(6),
             checkpoint: Cadence::Steps(2),
             key_seed: 0,
+            precision: None,
         };
         let file = GraphFile { program, recipe: Some(recipe), weights: Weights::None };
         file.write(self.path(name)).unwrap();

@@ -51,6 +51,7 @@ fn write(folder: &Path) {
         length: Length::Steps(12),
         checkpoint: Cadence::Never,
         key_seed: 1,
+        precision: None,
     };
     GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }
         .write(folder.join("echo.graph"))

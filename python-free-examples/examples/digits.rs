@@ -111,6 +111,7 @@ fn recipe() -> Recipe {
         length: Length::Epochs(EPOCHS.into()),
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,
+        precision: None,
     }
 }
 

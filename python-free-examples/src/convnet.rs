@@ -147,5 +147,6 @@ pub fn recipe(settings: &Settings) -> Recipe {
         length: Length::Steps(settings.steps.into()),
         checkpoint: Cadence::Never,
         key_seed: 1,
+        precision: None,
     }
 }

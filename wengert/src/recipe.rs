@@ -7,7 +7,9 @@
 //! every run gives the same bits.
 
 use crate::data::listed;
+use std::borrow::Cow;
 use std::fmt;
+use wengert_compiler::precision::Precision;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{DType, Diagnostic, Literal, Result, Scalar, diagnostic};
 
@@ -29,6 +31,8 @@ pub struct Recipe {
     pub checkpoint: Cadence,
     /// Seed of all keys: of `init`, and of each step (see [`Recipe::key_for`]).
     pub key_seed: u64,
+    /// The policy under which the functions are trained and evaluated; `None`: as they are.
+    pub precision: Option<Precision>,
 }
 
 /// The training step.
@@ -235,6 +239,20 @@ impl Recipe {
 }
 
 impl Recipe {
+    /// The program under the recipe's [precision](Recipe::precision).
+    ///
+    /// # Errors
+    /// The policy does not fit the program: see [`Precision::apply_to_program`].
+    pub fn apply_precision<'a>(&self, program: &'a Program) -> Result<Cow<'a, Program>> {
+        match &self.precision {
+            None => Ok(Cow::Borrowed(program)),
+            Some(policy) => policy
+                .apply_to_program(program)
+                .map(Cow::Owned)
+                .map_err(|error| error.context("recipe: precision")),
+        }
+    }
+
     /// Checks the recipe against its program: functions, inputs and outputs exist, every data
     /// input is bound to an array, and loss and metrics are scalars.
     pub fn verify_for(&self, program: &Program) -> Result<()> {
@@ -341,7 +359,8 @@ impl fmt::Display for Recipe {
             Length::Steps(n) => writeln!(f, "train for {n} steps")?,
         }
         writeln!(f, "checkpoint {}", self.checkpoint)?;
-        writeln!(f, "key seed {}", self.key_seed)
+        writeln!(f, "key seed {}", self.key_seed)?;
+        self.precision.iter().try_for_each(|policy| writeln!(f, "precision {policy}"))
     }
 }
 

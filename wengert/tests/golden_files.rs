@@ -56,6 +56,7 @@ fn expected() -> GraphFile {
         length: Length::Epochs(20),
         checkpoint: Cadence::Steps(100),
         key_seed: 7,
+        precision: None,
     };
     let weights = [
         (

@@ -7,6 +7,7 @@ use wengert::core::graph::{PrintOptions, Program, print};
 use wengert::core::{Initializer, Tensor};
 use wengert::format::v1::{self, Node};
 use wengert::format::{GraphFile, Weights, codec, container};
+use wengert::precision::Precision;
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
     StepRecipe, Transform,
@@ -69,6 +70,7 @@ fn recipe() -> Recipe {
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,
+        precision: None,
     }
 }
 
@@ -103,6 +105,17 @@ fn round_trip_through_bytes_and_files() {
     file.recipe.as_mut().unwrap().step.loss = "cost".into();
     let error = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap_err().to_string();
     assert!(error.contains("`@train_step` has no output `cost`"), "{error}");
+    // A policy of precision belongs to a recipe.
+    file = self::file();
+    file.recipe.as_mut().unwrap().precision =
+        Some(Precision::bf16().keep_op("softmax").unwrap().keep_path("model.*").unwrap());
+    let bytes = file.to_bytes().unwrap();
+    assert!(GraphFile::from_bytes(&bytes).unwrap() == file);
+    let (_, mut sections) = container::read(container::Kind::Graph, &[1], &bytes).unwrap();
+    sections.retain(|section| section.name != "recipe");
+    let orphan = container::write(container::Kind::Graph, 1, &sections);
+    let error = GraphFile::from_bytes(&orphan).unwrap_err().to_string();
+    assert!(error.contains("a `precision` without a `recipe`"), "{error}");
     // The locations in the user's source survive.
     file.recipe = None;
     let program = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap().program;

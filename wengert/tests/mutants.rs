@@ -236,6 +236,7 @@ fn graph_file() -> Vec<u8> {
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,
+        precision: None,
     };
     let weights = [("model.w".to_owned(), Literal::zeros(DType::F32, &[3, 4]))].into();
     let file =

@@ -55,6 +55,7 @@ use class::{Class, class};
 use flow::Port;
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use wengert_core::graph::{Body, Function, InputRole, OutputRole, Program, verify};
 use wengert_core::{DType, Diagnostic, Op, Result};
 
@@ -101,6 +102,23 @@ impl Precision {
     /// The dtype of products.
     pub fn half(&self) -> DType {
         self.half
+    }
+
+    /// Names of the ops that stay in f32, in order.
+    pub fn kept_ops(&self) -> impl Iterator<Item = &str> {
+        self.wide.iter().map(String::as_str)
+    }
+
+    /// Patterns of the key paths of variables whose products stay in f32, as they were given.
+    pub fn kept_paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(Pattern::as_str)
+    }
+
+    /// Functions and numbers of the equations that stay in f32, in order.
+    pub fn kept_equations(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.equations
+            .iter()
+            .flat_map(|(name, numbers)| numbers.iter().map(move |number| (name.as_str(), *number)))
     }
 
     /// The policy of that name, as the option `--precision` takes it.
@@ -242,6 +260,17 @@ impl Precision {
         let (body, origins) = rewrite::body(self, &before.body, &inputs, &outputs, kept);
         let after = Function { body, ..before.clone() };
         Ok(Traced { before, after, origins })
+    }
+}
+
+impl fmt::Display for Precision {
+    /// The dtype of products, and what stays in f32: `bf16, in f32: softmax, model.head.*, step:12`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equations = self.kept_equations().map(|(name, number)| format!("{name}:{number}"));
+        let named = self.kept_ops().chain(self.kept_paths()).map(str::to_owned);
+        let kept: Vec<String> = named.chain(equations).collect();
+        write!(f, "{}", self.half)?;
+        if kept.is_empty() { Ok(()) } else { write!(f, ", in f32: {}", kept.join(", ")) }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::train::{metrics_json, recipe_of};
 use crate::cli::EvaluateArgs;
 use crate::console::{Console, Failure, Outcome, Status};
-use crate::source::{Source, device};
+use crate::source::{Source, device, with_precision};
 use crate::table::{Table, grouped};
 use serde_json::json;
 use wengert::train::{Allow, Options, TrainError, evaluate};
@@ -11,9 +11,9 @@ use wengert::{Diagnostic, Session, data};
 
 /// Evaluates, and prints the metrics.
 pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?.in_precision(&args.precision)?;
+    let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
-    let mut recipe = recipe_of(&source, "evaluated")?.clone();
+    let mut recipe = with_precision(recipe_of(&source, "evaluated")?, &args.precision)?;
     let Some(evaluation) = &mut recipe.evaluate else {
         let message = format!("the recipe of `{}` has no evaluation", source.path.display());
         return Err(Diagnostic::new(message)

@@ -10,7 +10,7 @@ use wengert::certificate::{
     Certificate, Contribution, Figure, Kept, KeptEquation, Norm, Output, certify_on, keep_on,
 };
 use wengert::core::graph::OutputRole;
-use wengert::{Binding, Device};
+use wengert::{Binding, Device, Diagnostic};
 
 /// Certifies the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -19,7 +19,11 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     let known = bindings(&args.function.binds)?;
     let device: Device = args.device.parse()?;
     let mut kept = None;
-    if let (Some(within), Some(policy)) = (args.within, policy(&args.precision)?) {
+    if let Some(within) = args.within {
+        let policy = policy(&args.precision)?.ok_or_else(|| {
+            Diagnostic::new("--precision f32 rounds nothing to halves, so --within has no choice")
+                .help("give --precision bf16 or f16")
+        })?;
         let function = source.function()?;
         source.functions(&known)?;
         let drawn = draw(&source, function, &known, &args.values, true)?;

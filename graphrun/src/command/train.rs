@@ -3,10 +3,9 @@
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
-use crate::source::{Source, device};
+use crate::source::{Source, device, with_precision};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
-use wengert::optim::scales_loss;
 use wengert::recipe::Length;
 use wengert::train::event::rate;
 use wengert::train::{Allow, Event, Options, StepRecord, TrainError, WEIGHTS, train};
@@ -14,12 +13,9 @@ use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?.in_precision(&args.precision)?;
+    let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
-    let recipe = recipe_of(&source, "trained")?;
-    if args.precision.precision.as_deref() == Some("f16") {
-        needs_loss_scale(&source, recipe)?;
-    }
+    let recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
     let limit = args.reading.limit();
     let arrays = data::read_all_within(&args.data, limit)?;
     let mut weights = source.weights()?;
@@ -45,7 +41,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
     let report =
-        train(&mut session, &source.file()?.program, recipe, &arrays, options, &mut |event| {
+        train(&mut session, &source.file()?.program, &recipe, &arrays, options, &mut |event| {
             advance(&bar, &event);
             if let Some(warning) = warning(&event) {
                 bar.suspend(|| console.warn(&warning));
@@ -92,20 +88,6 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         console.line(format_args!("weights written to {}", weights.display()))?;
     }
     Ok(Status::Good)
-}
-
-/// An error if the step of the recipe does not scale its loss.
-fn needs_loss_scale(source: &Source, recipe: &Recipe) -> Outcome<()> {
-    let name = &recipe.step.function;
-    if scales_loss(source.file()?.program.get(name)?) {
-        return Ok(());
-    }
-    Err(diagnostic!("`{name}` does not scale its loss: in f16, gradients below 6e-8 would be 0")
-        .help(
-            "its gradient is computed already, so no option can scale it: build it with \
-             `optim::LossScale`, or train with --precision bf16",
-        )
-        .into())
 }
 
 /// The recipe of a file, which cannot be `done` without one.

@@ -52,6 +52,7 @@ pub fn train_file(path: &Path) {
         length: Length::Epochs(2),
         checkpoint: Cadence::Steps(1),
         key_seed: 0,
+        precision: None,
     };
     GraphFile { program, recipe: Some(recipe), weights: Weights::None }.write(path).unwrap();
 }

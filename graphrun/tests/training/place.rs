@@ -146,6 +146,7 @@ impl Place {
             length: Length::Steps(60),
             checkpoint: Cadence::Steps(7),
             key_seed: 0,
+            precision: None,
         };
         place.write("model", MODEL, &recipe);
         let slow = StepRecipe { function: "slow".into(), ..recipe.step.clone() };

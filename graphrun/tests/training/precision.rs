@@ -32,6 +32,51 @@ fn the_option_gives_the_bits_of_the_policy() {
     assert!(pairs.all(near), "{mixed} {whole}");
 }
 
+/// A recipe's policy is that of the option. The option takes its place.
+#[test]
+fn a_recipe_may_have_a_precision() {
+    let place = Place::new();
+    let write = |name: &str, policy: Precision| {
+        let mut file = GraphFile::read(place.path("model.graph")).unwrap();
+        file.recipe.as_mut().unwrap().precision = Some(policy);
+        file.write(place.path(name)).unwrap();
+    };
+    write("own.graph", Precision::bf16());
+    place.train("own.graph", "a", &[]).good();
+    place.train("model.graph", "b", &BF16).good();
+    assert_eq!(place.contents("a"), place.contents("b"));
+    place.train("own.graph", "a", &["--resume", "--steps", "80"]).good();
+
+    let f32 = ["--precision", "f32"];
+    place.train("own.graph", "c", &f32).good();
+    place.train("model.graph", "d", &[]).good();
+    assert_eq!(place.contents("c"), place.contents("d"));
+
+    let evaluate = |file: &str, options: &[&str]| {
+        let given = ["evaluate", file, "--data", "data.npz", "--params", "b/weights.safetensors"];
+        let ran = place.graphrun(&[&given[..], options].concat());
+        ran.good();
+        ran.out
+    };
+    let mixed = evaluate("own.graph", &[]);
+    assert_eq!(mixed, evaluate("model.graph", &BF16));
+    assert_eq!(evaluate("own.graph", &f32), evaluate("model.graph", &[]));
+
+    let dumped = place.graphrun(&["dump", "own.graph", "--recipe"]);
+    dumped.good();
+    assert!(dumped.out.ends_with("\nprecision bf16\n"), "{dumped:?}");
+
+    write("f16.graph", Precision::f16());
+    let unscaled = ["`step` does not scale its loss", "`optim::LossScale`", "--precision bf16"];
+    place.train("f16.graph", "e", &[]).failed(2, &unscaled);
+    write("lost.graph", Precision::bf16().keep_path("head.*").unwrap());
+    let lost =
+        ["recipe: precision: no variable matches `head.*`", "help: variables of the program"];
+    place.train("lost.graph", "e", &[]).failed(2, &lost);
+    let kept = [&f32[..], &["--keep-f32", "dot_general"]].concat();
+    place.train("own.graph", "e", &kept).failed(2, &["there are no exceptions", "--keep-f32"]);
+}
+
 #[test]
 fn a_run_has_one_precision() {
     let place = Place::new();
@@ -122,6 +167,7 @@ fn a_certificate_says_what_it_takes() {
     refused(&["--within", "1e-2"], &["--precision <DTYPE>"]);
     refused(&["--precision", "bf16", "--within", "0"], &["an error is a number above 0"]);
     refused(&["--precision", "bf16", "--within", "inf"], &["an error is a number above 0"]);
+    refused(&["--precision", "f32", "--within", "1e-2"], &["--within has no choice", "bf16"]);
     refused(&["--keep-f32-equation", "loss:0"], &["--precision <DTYPE>"]);
     refused(&["--params", "none.npz"], &["none.npz"]);
     refused(&["--input", "q=zeros"], &["`q`"]);

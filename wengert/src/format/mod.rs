@@ -171,6 +171,10 @@ impl GraphFile {
         ];
         if let Some(recipe) = &self.recipe {
             sections.push(("recipe", codec::encode("recipe", &v1::recipe::to_record(recipe))?));
+            if let Some(policy) = &recipe.precision {
+                let record = v1::precision::to_record(policy);
+                sections.push(("precision", codec::encode("precision", &record)?));
+            }
         }
         match &self.weights {
             Weights::None => {}
@@ -208,10 +212,19 @@ impl GraphFile {
         let program = v1::program::from_record(program, literals, locations)
             .map_err(|error| error.context("section `program`"))?;
         verify_program(&program).map_err(|error| error.context("section `program`"))?;
-        let recipe = take("recipe")
+        let mut recipe = take("recipe")
             .map(|bytes| v1::recipe::from_record(codec::decode("recipe", bytes)?))
             .transpose()
             .map_err(|error| error.context("section `recipe`"))?;
+        let precision = take("precision")
+            .map(|bytes| v1::precision::from_record(codec::decode("precision", bytes)?))
+            .transpose()
+            .map_err(|error| error.context("section `precision`"))?;
+        match (&mut recipe, precision) {
+            (Some(recipe), precision) => recipe.precision = precision,
+            (None, Some(_)) => return Err(damaged("there is a `precision` without a `recipe`")),
+            (None, None) => {}
+        }
         if let Some(recipe) = &recipe {
             recipe.verify_for(&program)?;
         }

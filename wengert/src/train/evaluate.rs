@@ -21,8 +21,8 @@ pub struct Evaluated {
     pub metrics: Vec<(String, f64)>,
 }
 
-/// Evaluates a model by the recipe's evaluation, as [`train`](super::train) does between steps. The
-/// weights replace the variables of the session. Weights that the evaluation does not take, such as
+/// Evaluates a model by the recipe's evaluation, as [`train`](super::train) does between steps, in
+/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session. Weights that the evaluation does not take, such as
 /// the optimiser's state in a checkpoint, are ignored.
 ///
 /// Of the options, `weights`, `weights_file`, `data_file` and `allow` count.
@@ -41,6 +41,7 @@ pub fn evaluate(
     options: Options<'_>,
 ) -> Result<Evaluated, TrainError> {
     recipe.verify_for(program)?;
+    let program = &*recipe.apply_precision(program)?;
     let evaluate = recipe.evaluate.as_ref().ok_or_else(|| {
         Diagnostic::new("the recipe has no evaluation")
             .help("give `Recipe::evaluate` a function and its metrics")

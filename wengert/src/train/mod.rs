@@ -47,7 +47,7 @@ pub mod log;
 mod weights;
 
 use crate::data::Arrays;
-use crate::optim::LEAST_LOSS_SCALE;
+use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
 use batches::{Examples, Schedule};
@@ -61,7 +61,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wengert_core::graph::Program;
-use wengert_core::{Diagnostic, Result, diagnostic};
+use wengert_core::{DType, Diagnostic, Result, diagnostic};
 
 pub use evaluate::{Evaluated, evaluate};
 pub use event::{Event, Flow, StepRecord};
@@ -162,6 +162,7 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {}
 
 /// Trains `program` by `recipe` on `data`, with the variables of `session`, which the run replaces.
+/// The functions run under the recipe's [precision](Recipe::precision).
 /// Every event is reported to `observe`; a closure may return a [`Flow`], or nothing.
 pub fn train<R: Into<Flow>>(
     session: &mut Session,
@@ -178,6 +179,20 @@ pub fn train<R: Into<Flow>>(
         }
     };
     run(session, program, recipe, data, options, &stop, &mut observe)
+}
+
+/// An error if the recipe trains in f16 and its step does not scale its loss.
+fn needs_loss_scale(program: &Program, recipe: &Recipe) -> Result<()> {
+    let name = &recipe.step.function;
+    let is_f16 = recipe.precision.as_ref().is_some_and(|policy| policy.half() == DType::F16);
+    if !is_f16 || scales_loss(program.get(name)?) {
+        return Ok(());
+    }
+    Err(diagnostic!("`{name}` does not scale its loss: in f16, gradients below 6e-8 would be 0")
+        .help(
+            "its gradient is computed already, so no policy can scale it: build it with \
+             `optim::LossScale`, or train in bf16 (`Precision::bf16()`, `--precision bf16`)",
+        ))
 }
 
 /// Reports an event to the log and to the caller's observer.
@@ -204,6 +219,8 @@ fn run(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
     recipe.verify_for(program)?;
+    needs_loss_scale(program, recipe)?;
+    let program = &*recipe.apply_precision(program)?;
     let function = program.get(&recipe.step.function)?;
     let checks = DataChecks::new(function, options.data_file, options.allow);
     let examples = Examples::new(&recipe.step.inputs, data, &checks)?;

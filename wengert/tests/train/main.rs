@@ -96,6 +96,7 @@ fn recipe() -> Recipe {
         length: Length::Epochs(40),
         checkpoint: Cadence::Steps(3),
         key_seed: 5,
+        precision: None,
     }
 }
 

@@ -2,8 +2,8 @@
 //! this library reads them.
 //!
 //! These structs are the format. They are never changed, not even reordered: bincode writes
-//! fields in order and enum variants by number. An addition becomes a new version beside this
-//! one. No field has a type of the compiler: ops are names with a map of attributes, and dtypes
+//! fields in order and enum variants by number. An addition becomes a section of its own, which
+//! earlier readers refuse by its name, or a new version beside this one. No field has a type of the compiler: ops are names with a map of attributes, and dtypes
 //! and roles are names, so the compiler's enums can change freely. `tests/golden/` holds a file
 //! of this version that the tests read.
 //!
@@ -18,6 +18,7 @@
 //! | `literals` | – | the elements of the program's literals, one after another in the order in which `program` has them |
 //! | `locations` | [`Locations`] | for every function, the source locations |
 //! | `recipe` | [`Recipe`] | the training recipe; may be absent |
+//! | `precision` | [`Precision`] | the recipe's policy of precision; may be absent |
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
 //!
@@ -27,6 +28,7 @@
 pub mod literals;
 pub mod locations;
 pub mod plan;
+pub mod precision;
 pub mod program;
 pub mod recipe;
 
@@ -215,6 +217,19 @@ pub struct Recipe {
     pub checkpoint: Option<Period>,
     /// Seed of keys.
     pub key_seed: u64,
+}
+
+/// Section `precision`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Precision {
+    /// Name of the dtype of products.
+    pub half: String,
+    /// Names of ops that stay in f32.
+    pub ops: Vec<String>,
+    /// Patterns of the key paths of variables whose products stay in f32.
+    pub paths: Vec<String>,
+    /// Functions and numbers of equations that stay in f32.
+    pub equations: Vec<(String, u64)>,
 }
 
 /// The evaluation of a recipe.

@@ -35,7 +35,7 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
 }
 
 /// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
-/// must pass [`Recipe::verify`].
+/// must pass [`Recipe::verify`]. The policy of precision has a section of its own.
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
     let inputs = |inputs: Vec<v1::RecipeInput>| {
         inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>()
@@ -74,6 +74,7 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
         },
         checkpoint: cadence_from(record.checkpoint),
         key_seed: record.key_seed,
+        precision: None,
     };
     recipe.verify()?;
     Ok(recipe)
@@ -188,6 +189,7 @@ mod tests {
             length: Length::Epochs(20),
             checkpoint: Cadence::Steps(100),
             key_seed: 9,
+            precision: None,
         }
     }
 
