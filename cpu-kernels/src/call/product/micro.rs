@@ -24,6 +24,8 @@ use crate::simd::Simd;
 
 /// Fewest steps of k for which it pays to prefetch the next tile of out during the current one.
 const LONG: usize = 64;
+/// Most sums of a tile whose steps are short: two of them make a turn of the loop.
+const SHORT: usize = 12;
 
 /// The whole panels of a strip.
 ///
@@ -181,27 +183,39 @@ unsafe fn tile<
                 }
             }
         }
-        for _ in 0..strip.depth {
-            let mut right = [V::zero(); WIDE];
-            for (v, y) in right.iter_mut().enumerate() {
-                *y = V::load(rhs.add(v * V::LANES));
-                if PACKS {
-                    y.store(packed.add(v * V::LANES));
+        macro_rules! step {
+            () => {
+                let mut right = [V::zero(); WIDE];
+                for (v, y) in right.iter_mut().enumerate() {
+                    *y = V::load(rhs.add(v * V::LANES));
+                    if PACKS {
+                        y.store(packed.add(v * V::LANES));
+                    }
+                    if LIES {
+                        fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
+                    }
                 }
-                if LIES {
-                    fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
+                besides();
+                packed = packed.wrapping_add(WIDE * V::LANES);
+                for (i, row) in sums.iter_mut().enumerate() {
+                    let x = V::splat(lhs.add(i).read());
+                    for (sum, y) in row.iter_mut().zip(right) {
+                        *sum = sum.plus_product(x, y);
+                    }
                 }
-            }
-            besides();
-            packed = packed.wrapping_add(WIDE * V::LANES);
-            for (i, row) in sums.iter_mut().enumerate() {
-                let x = V::splat(lhs.add(i).read());
-                for (sum, y) in row.iter_mut().zip(right) {
-                    *sum = sum.plus_product(x, y);
-                }
-            }
-            lhs = lhs.wrapping_add(strip.lhs_step);
-            rhs = rhs.wrapping_add(strip.rhs_step);
+                lhs = lhs.wrapping_add(strip.lhs_step);
+                rhs = rhs.wrapping_add(strip.rhs_step);
+            };
+        }
+        // A turn of two steps is as fast at every address. One of a single step lost 5 % where the
+        // code began within a line of the instruction cache (measured on Zen 3).
+        let turns = if ROWS * WIDE <= SHORT { strip.depth / 2 } else { 0 };
+        for _ in 0..turns {
+            step!();
+            step!();
+        }
+        for _ in 2 * turns..strip.depth {
+            step!();
         }
         if !addends.bias.is_null() {
             for v in 0..WIDE {
