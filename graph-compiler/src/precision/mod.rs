@@ -264,7 +264,7 @@ impl Precision {
 }
 
 impl fmt::Display for Precision {
-    /// The dtype of products, and what stays in f32: `bf16, in f32: softmax, model.head.*, step:12`.
+    /// The dtype of products, and what stays in f32: `bf16, in f32: softmax, head.*, step:12`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let equations = self.kept_equations().map(|(name, number)| format!("{name}:{number}"));
         let named = self.kept_ops().chain(self.kept_paths()).map(str::to_owned);

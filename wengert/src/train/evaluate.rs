@@ -22,8 +22,9 @@ pub struct Evaluated {
 }
 
 /// Evaluates a model by the recipe's evaluation, as [`train`](super::train) does between steps, in
-/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session. Weights that the evaluation does not take, such as
-/// the optimiser's state in a checkpoint, are ignored.
+/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
+/// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
+/// ignored.
 ///
 /// Of the options, `weights`, `weights_file`, `data_file` and `allow` count.
 ///

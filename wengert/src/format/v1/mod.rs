@@ -3,9 +3,10 @@
 //!
 //! These structs are the format. They are never changed, not even reordered: bincode writes
 //! fields in order and enum variants by number. An addition becomes a section of its own, which
-//! earlier readers refuse by its name, or a new version beside this one. No field has a type of the compiler: ops are names with a map of attributes, and dtypes
-//! and roles are names, so the compiler's enums can change freely. `tests/golden/` holds a file
-//! of this version that the tests read.
+//! earlier readers refuse by its name, or a new version beside this one. No field has a type of
+//! the compiler: ops are names with a map of attributes, and dtypes and roles are names, so the
+//! compiler's enums can change freely. `tests/golden/` holds a file of this version that the tests
+//! read.
 //!
 //! No record contains itself, directly or through others. Bodies are in one list, and a region is
 //! the number of an earlier body. A nested attribute is a list of nodes in preorder. A reader
