@@ -21,8 +21,9 @@ const PAGE: usize = 4 << 10;
 const FEWEST: usize = 128 << 10;
 /// Most bytes of an allocation that shares its mapping.
 const SMALL: usize = 8 << 20;
-/// Bytes of a mapping for small allocations. Those that are never touched take no memory.
-const SHARED: usize = 32 << 20;
+/// Bytes of a mapping for small allocations. Bytes that are never touched take no memory, except
+/// the rest of the last huge page. So fewer and larger mappings take less memory.
+const SHARED: usize = 128 << 20;
 
 /// A memory mapping.
 #[derive(Debug)]
