@@ -29,11 +29,16 @@ pub enum DType {
     F32,
     /// IEEE 754 binary64.
     F64,
+    /// 8-bit float with 4 bits of exponent and 3 of mantissa, without infinities: storage only,
+    /// see [`crate::float8`].
+    F8E4M3FN,
+    /// 8-bit float with 5 bits of exponent and 2 of mantissa: storage only.
+    F8E5M2,
 }
 
 impl DType {
-    /// Every dtype, in the order of the definition above.
-    pub const ALL: [DType; 11] = [
+    /// Every dtype, in the order of the definition above: the 8-bit floats come last.
+    pub const ALL: [DType; 13] = [
         DType::Bool,
         DType::U8,
         DType::I8,
@@ -45,7 +50,20 @@ impl DType {
         DType::BF16,
         DType::F32,
         DType::F64,
+        DType::F8E4M3FN,
+        DType::F8E5M2,
     ];
+
+    /// The dtypes of nests and calls: all but the 8-bit floats, whose bits are u8 there.
+    pub const IN_KERNELS: [DType; 11] = {
+        let mut dtypes = [DType::Bool; 11];
+        let mut n = 0;
+        while n < dtypes.len() {
+            dtypes[n] = DType::ALL[n];
+            n += 1;
+        }
+        dtypes
+    };
 
     /// Name in text and files.
     pub const fn name(self) -> &'static str {
@@ -61,13 +79,15 @@ impl DType {
             DType::BF16 => "bf16",
             DType::F32 => "f32",
             DType::F64 => "f64",
+            DType::F8E4M3FN => "f8e4m3fn",
+            DType::F8E5M2 => "f8e5m2",
         }
     }
 
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
-            DType::Bool | DType::U8 | DType::I8 => 1,
+            DType::Bool | DType::U8 | DType::I8 | DType::F8E4M3FN | DType::F8E5M2 => 1,
             DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 => 8,
@@ -102,6 +122,24 @@ impl DType {
     /// f16 and bf16. Their arithmetic is done in f32 and rounded after every operation.
     pub const fn is_half(self) -> bool {
         matches!(self, DType::F16 | DType::BF16)
+    }
+
+    /// f8e4m3fn and f8e5m2: they are stored, moved and converted, but have no arithmetic and no
+    /// tangents.
+    pub const fn is_float8(self) -> bool {
+        matches!(self, DType::F8E4M3FN | DType::F8E5M2)
+    }
+
+    /// Floats and 8-bit floats: dtypes whose elements are real numbers, infinities and NaN.
+    pub const fn is_real(self) -> bool {
+        self.is_float() || self.is_float8()
+    }
+
+    /// The dtype that kernels have for these elements: u8, the bits, for 8-bit floats, else the
+    /// dtype itself.
+    #[must_use]
+    pub const fn stored(self) -> DType {
+        if self.is_float8() { DType::U8 } else { self }
     }
 
     /// The dtype of intermediate results: f32 for halves, else the dtype itself.

@@ -9,6 +9,7 @@ pub mod diagnostic;
 pub mod differentiable;
 pub mod dim;
 pub mod dtype;
+pub mod float8;
 pub mod graph;
 pub mod halves;
 pub mod id;

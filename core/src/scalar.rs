@@ -1,6 +1,7 @@
 //! One element of any dtype, stored as bits so that it can be compared, hashed and ordered.
 
 use crate::dtype::DType;
+use crate::float8::{f8e4m3fn, f8e5m2};
 use crate::halves::{bf16_from_f64, f16_from_f64};
 use half::{bf16, f16};
 use std::fmt;
@@ -55,6 +56,10 @@ native! {
         |v: bf16| v.to_f64(), bf16_from_f64;
     f32, F32, |v: f32| v.to_bits() as u64, |b| f32::from_bits(b as u32), |v| v as f64, |v| v as f32;
     f64, F64, |v: f64| v.to_bits(), f64::from_bits, |v| v, |v| v;
+    f8e4m3fn, F8E4M3FN, |v: f8e4m3fn| v.to_bits() as u64, |b| f8e4m3fn::from_bits(b as u8),
+        |v: f8e4m3fn| v.to_f64(), f8e4m3fn::from_f64;
+    f8e5m2, F8E5M2, |v: f8e5m2| v.to_bits() as u64, |b| f8e5m2::from_bits(b as u8),
+        |v: f8e5m2| v.to_f64(), f8e5m2::from_f64;
 }
 
 /// Runs `$body` with `$t` as the Rust type of `$dtype`.
@@ -64,7 +69,8 @@ macro_rules! with_native {
         $crate::with_native! {
             @ $dtype, $t => $body;
             Bool bool, U8 u8, I8 i8, I32 i32, I64 i64, U32 u32, U64 u64,
-            F16 $crate::half::f16, BF16 $crate::half::bf16, F32 f32, F64 f64
+            F16 $crate::half::f16, BF16 $crate::half::bf16, F32 f32, F64 f64,
+            F8E4M3FN $crate::float8::f8e4m3fn, F8E5M2 $crate::float8::f8e5m2
         }
     };
     (@ $dtype:expr, $t:ident => $body:expr; $($variant:ident $native:ty),*) => {
@@ -120,7 +126,7 @@ impl Scalar {
             DType::I8 => Scalar::of(i8::MIN),
             DType::I32 => Scalar::of(i32::MIN),
             DType::I64 => Scalar::of(i64::MIN),
-            d if d.is_float() => Scalar::from_f64(d, f64::NEG_INFINITY),
+            d if d.is_real() => Scalar::from_f64(d, f64::NEG_INFINITY),
             d => Scalar::zero(d),
         }
     }
@@ -137,6 +143,12 @@ impl Scalar {
             DType::U64 => Scalar::of(u64::MAX),
             d => Scalar::from_f64(d, f64::INFINITY),
         }
+    }
+
+    /// The element as kernels have it: see [`DType::stored`].
+    #[must_use]
+    pub fn stored(self) -> Self {
+        Scalar { dtype: self.dtype.stored(), bits: self.bits }
     }
 
     /// Its dtype.
@@ -219,4 +231,4 @@ macro_rules! from_native {
         }
     )*};
 }
-from_native!(bool, u8, i8, i32, i64, u32, u64, f16, bf16, f32, f64);
+from_native!(bool, u8, i8, i32, i64, u32, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2);

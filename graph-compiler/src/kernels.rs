@@ -303,7 +303,7 @@ impl Kernels {
             true => buffer.bytes() >= wanted.bytes(),
             false => ty.bytes() == wanted.bytes(),
         };
-        if ty.dtype == wanted.dtype && enough {
+        if ty.dtype.stored() == wanted.dtype && enough {
             Ok(())
         } else {
             Err(Diagnostic::new(format!(

@@ -5,7 +5,7 @@ use wengert_core::graph::{Body, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::nest::Affine;
 use wengert_core::op::{Compute, Cost};
-use wengert_core::{Diagnostic, Literal, Op, Result};
+use wengert_core::{DType, Diagnostic, Literal, Op, Result};
 
 /// How an equation is computed.
 pub(crate) enum Work<'a> {
@@ -86,6 +86,11 @@ impl<'a> View<'a> {
             cost,
             elementwise,
         })
+    }
+
+    /// The dtype of a value's elements in kernels.
+    pub fn stored(&self, value: ValueId) -> DType {
+        self.body.ty(value).dtype.stored()
     }
 
     /// Number of elements of a value.

@@ -101,7 +101,7 @@ impl fmt::Display for Summary {
             None => f.write_str("no finite elements")?,
         }
         match non_finite {
-            _ if !dtype.is_float() => Ok(()),
+            _ if !dtype.is_real() => Ok(()),
             0 => f.write_str(", all finite"),
             _ => write!(f, ", {non_finite} of {} not finite", finite + non_finite),
         }
@@ -169,7 +169,7 @@ impl Rows<'_> {
     fn cell(&self, place: Place) -> String {
         match place.map(|flat| self.literal.get(flat)) {
             None => "…".into(),
-            Some(value) if self.shortened && value.dtype().is_float() => {
+            Some(value) if self.shortened && value.dtype().is_real() => {
                 let number = value.to_f64();
                 if number.is_finite() { rounded(number, DIGITS) } else { value.to_string() }
             }

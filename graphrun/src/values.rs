@@ -136,7 +136,7 @@ pub fn to_json(literal: &Literal) -> Value {
         DType::Bool => json!(scalar.get::<bool>()),
         DType::U64 => json!(scalar.get::<u64>()),
         // The shortest decimal of the dtype, not of its value as f64.
-        d if d.is_float() => match scalar.to_string().parse::<f64>() {
+        d if d.is_real() => match scalar.to_string().parse::<f64>() {
             Ok(value) if value.is_finite() => json!(value),
             _ => json!(scalar.to_string()),
         },

@@ -226,7 +226,7 @@ impl Writer<'_> {
                 self.visible.push(test);
             }
             6 => {
-                let to = *self.random.pick(&DType::ALL);
+                let to = *self.random.pick(&DType::IN_KERNELS);
                 if !self.visible.is_empty() {
                     let from = *self.random.pick(&self.visible.clone());
                     let reg = self.b.convert(from, to);
@@ -268,7 +268,7 @@ impl Writer<'_> {
             return;
         }
         let dtypes: Vec<DType> =
-            DType::ALL.into_iter().filter(|d| op.class().contains(*d)).collect();
+            DType::IN_KERNELS.into_iter().filter(|d| op.class().contains(*d)).collect();
         let dtype = if op.class().contains(DType::F32) && self.random.chance(60) {
             DType::F32
         } else {
@@ -402,7 +402,7 @@ impl Writer<'_> {
 
     fn store_output(&mut self) {
         for _ in 0..1 + self.random.below(2) {
-            let dtype = *self.random.pick(&DType::ALL);
+            let dtype = *self.random.pick(&DType::IN_KERNELS);
             let value =
                 if self.random.chance(60) { self.operand(DType::F32) } else { self.operand(dtype) };
             let dtype = self.b.dtype(value);

@@ -280,6 +280,8 @@ pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, S
         DType::F32 => f64::from(f32::EPSILON),
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
+        DType::F8E4M3FN => 2f64.powi(-3),
+        DType::F8E5M2 => 2f64.powi(-2),
         _ => 0.0,
     };
     let greatest =
@@ -289,6 +291,8 @@ pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, S
         a == b
             || (x.is_nan() && y.is_nan())
             || (x - y).abs() <= 1024.0 * epsilon * greatest && a.dtype().is_float()
+            // Neighbours: numbers that differ by rounding became 8-bit floats.
+            || (x - y).abs() <= epsilon * x.abs().max(y.abs()) && a.dtype().is_float8()
     };
     let pairs = found.scalars().zip(expected.scalars()).enumerate();
     Ok(pairs.map(|(i, (a, b))| (i, a, b)).find(|(_, a, b)| !near(*a, *b)))

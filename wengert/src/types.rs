@@ -65,6 +65,8 @@ types! {
     bf16 BF16;
     f32 F32;
     f64 F64;
+    f8e4m3fn F8E4M3FN;
+    f8e5m2 F8E5M2;
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use wengert_ci::toolkit::target_directory;
 use wengert_cuda::architecture::Architecture;
 use wengert_testing::samples;
 
-const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+const FLOATS: [DType; 6] =
+    [DType::F16, DType::BF16, DType::F32, DType::F64, DType::F8E4M3FN, DType::F8E5M2];
 
 /// Assembles all modules and writes the tables.
 fn gate(collection: Collection, name: &str, least: usize) {

@@ -8,7 +8,7 @@
 //! | files | what a user calls |
 //! |---|---|
 //! | `tensor`, `operators`, `movement`, `indexing`, `order`, `windows`, `random`, `composite` | methods of tensors |
-//! | [`axes`], `shape`, [`slicing`], `joining`, `diagonals`, `ranges`, `statistics`, [`einsum`] | methods of tensors that are composed of others |
+//! | [`axes`], `shape`, [`slicing`], `joining`, `diagonals`, `ranges`, `statistics`, `float8`, [`einsum`] | methods of tensors that are composed of others |
 //! | [`control`] | `cond`, `while_loop`, `scan` and their relatives, over closures |
 //! | [`eager`] | evaluation while a function is built |
 //! | `failure` | how a method refuses its operands |
@@ -21,6 +21,7 @@ mod diagonals;
 pub mod eager;
 pub mod einsum;
 mod failure;
+mod float8;
 mod function;
 pub mod indexing;
 pub mod inline;

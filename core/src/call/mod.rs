@@ -99,6 +99,18 @@ calls! {
 }
 
 impl Call {
+    /// Checks [the contract](Contract::verify), and that no argument is of 8-bit floats: calls
+    /// that move elements have their bits, u8.
+    pub fn verify(&self) -> Result<()> {
+        (**self).verify()?;
+        let arguments = self.operands().into_iter().chain(self.results());
+        for ty in arguments {
+            ensure!(!ty.dtype.is_float8(), "`{}` of {ty}", self.name();
+                help "kernels have the bits of 8-bit floats, u8");
+        }
+        Ok(())
+    }
+
     /// Splits the arguments of the call into those of its operands and those of its results.
     pub fn split<'a, T>(&self, arguments: &'a [T]) -> (&'a [T], &'a [T]) {
         arguments.split_at(self.operands().len().min(arguments.len()))

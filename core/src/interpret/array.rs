@@ -10,7 +10,7 @@ use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::sync::Arc;
 
-/// One element: a real number, or an integer or bool as the bits of an `i64`.
+/// One element: a real number, or an integer, bool or 8-bit float as the bits of an `i64`.
 ///
 /// Integers are wrapped to their dtype: sign-extended if it is signed, zero-extended if not (u64
 /// by its bits).
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub enum Cell<R> {
     /// An element of a float dtype.
     Real(R),
-    /// An element of an integer dtype or bool.
+    /// An element of an integer dtype or bool, or the bits of an 8-bit float.
     Bits(i64),
 }
 
@@ -43,7 +43,8 @@ impl<R: Real> Cell<R> {
 
     /// The cell of a concrete element.
     pub fn from_scalar(scalar: Scalar) -> Self {
-        match scalar.to_i64() {
+        let bits = scalar.dtype().is_float8().then(|| scalar.bits() as i64);
+        match bits.or(scalar.to_i64()) {
             Some(bits) => Cell::Bits(bits),
             None => Cell::Real(R::from_f64(scalar.to_f64())),
         }
@@ -63,6 +64,7 @@ impl<R: Real> Cell<R> {
     pub fn to_scalar(&self, dtype: DType) -> Scalar {
         match self {
             Cell::Real(r) => Scalar::from_f64(dtype, r.to_f64()),
+            Cell::Bits(b) if dtype.is_float8() => Scalar::from_bits(dtype, *b as u64),
             Cell::Bits(b) => Scalar::from_i64(dtype, *b),
         }
     }

@@ -18,6 +18,7 @@ use super::{Element, Literal};
 use crate::build::axes::{Axes, positions};
 use crate::build::slicing;
 use crate::diagnostic::{Diagnostic, Result, ensure};
+use crate::float8::{f8e4m3fn, f8e5m2};
 use half::{bf16, f16};
 use ndarray::{ArcArray, Array, ArrayView, Dimension, IxDyn, SliceInfoElem};
 
@@ -67,7 +68,7 @@ macro_rules! conversions {
         }
     )*};
 }
-conversions! { bool u8 i8 i32 i64 u32 u64 f16 bf16 f32 f64 }
+conversions! { bool u8 i8 i32 i64 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e5m2 }
 
 impl Literal {
     /// The array of a literal.

@@ -5,6 +5,7 @@ mod arrays;
 use crate::allocation::reserved;
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::dtype::DType;
+use crate::float8::{f8e4m3fn, f8e5m2};
 use crate::scalar::{Native, Scalar};
 use crate::ty::TensorType;
 use half::{bf16, f16};
@@ -103,6 +104,8 @@ literal! {
     BF16, bf16;
     F32, f32;
     F64, f64;
+    F8E4M3FN, f8e4m3fn;
+    F8E5M2, f8e5m2;
 }
 
 impl Literal {
@@ -216,6 +219,21 @@ impl Literal {
         self.scalars().all(|s| s == first).then_some(first)
     }
 
+    /// The same bits as elements of another dtype of the same size.
+    ///
+    /// Errors: the sizes differ; a byte of a bool would be neither 0 nor 1.
+    pub fn bitcast(&self, dtype: DType) -> Result<Literal> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        ensure!(
+            dtype.size() == self.dtype().size(),
+            "the bits of {} are not those of {dtype}", self.dtype();
+            help "bits keep the size of an element"
+        );
+        Literal::from_bytes(dtype, self.shape(), &self.to_bytes())
+    }
+
     /// Elements converted to another dtype (`as` of Rust between integers and floats: saturating,
     /// truncating).
     pub fn convert(&self, dtype: DType) -> Literal {
@@ -313,6 +331,15 @@ mod tests {
         let floats = Literal::from_vec(&[4], vec![-1.5f32, 300.0, f32::NAN, 2.5]).unwrap();
         assert_eq!(floats.convert(DType::U8).as_slice::<u8>().unwrap(), [0, 255, 0, 2]);
         assert_eq!(floats.convert(DType::Bool).as_slice::<bool>().unwrap(), [true; 4]);
+    }
+
+    #[test]
+    fn bits_keep_their_size() {
+        let bits = Literal::from_vec(&[2], vec![0x38u8, 0xff]).unwrap();
+        let floats = bits.bitcast(DType::F8E4M3FN).unwrap();
+        assert_eq!(floats.to_string(), "2xf8e4m3fn=1.0 nan(0xff)");
+        assert_eq!(floats.bitcast(DType::U8).unwrap(), bits);
+        assert!(bits.bitcast(DType::F16).is_err() && bits.bitcast(DType::Bool).is_err());
     }
 
     #[test]

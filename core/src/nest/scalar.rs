@@ -201,8 +201,15 @@ impl ScalarOp {
         }
         let last = operands[operands.len() - 1];
         if !self.class().contains(last) {
-            let half = if last.is_half() { ": convert to f32 first" } else { "" };
-            return Err(format!("`{name}` takes {}, not {last}{half}", self.class().describe()));
+            let hint = match last {
+                d if d.is_half() => ": convert to f32 first",
+                d if d.is_float8() => ": kernels have its bits, u8",
+                _ => "",
+            };
+            return Err(format!("`{name}` takes {}, not {last}{hint}", self.class().describe()));
+        }
+        if result.is_float8() {
+            return Err(format!("`{name}` cannot give {result}: kernels have its bits, u8"));
         }
         let uniform = match self {
             ScalarOp::Convert => return Ok(()),
@@ -278,8 +285,8 @@ impl Class {
             Class::Number => "f32, f64 or integers",
             Class::Bits => "integers or bool",
             Class::Integer => "integers",
-            Class::Any => "any dtype",
-            Class::Comparable => "any dtype but halves",
+            Class::Any => "any dtype but 8-bit floats",
+            Class::Comparable => "any dtype but halves and 8-bit floats",
         }
     }
 
@@ -291,8 +298,8 @@ impl Class {
             Class::Number => (dtype.is_float() && !half) || dtype.is_integer(),
             Class::Bits => dtype.is_integer() || matches!(dtype, DType::Bool),
             Class::Integer => dtype.is_integer(),
-            Class::Any => true,
-            Class::Comparable => !half,
+            Class::Any => !dtype.is_float8(),
+            Class::Comparable => !half && !dtype.is_float8(),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod batch;
 pub mod compute;
 pub mod derivative;
 pub mod facet;
+mod float8;
 
 mod argsort;
 mod argument;
@@ -136,6 +137,7 @@ pub use window::{
 };
 
 use crate::build::tensor::Tensor;
+use crate::call::ScatterKind;
 use crate::diagnostic::{Diagnostic, Result, ensure};
 use crate::dim::{Binding, Dim};
 use crate::graph::Region;
@@ -193,10 +195,15 @@ macro_rules! ops {
                     types.iter().try_for_each(crate::graph::verify::types::well_formed)
                 };
                 well_formed(operands)
+                    .and_then(|()| float8::check(self, operands))
                     .and_then(|()| match self {
                         $(Op::$variant(op) => op.infer(&Typing { operands, regions }),)*
                     })
-                    .and_then(|results| well_formed(&results).map(|()| results))
+                    .and_then(|results| {
+                        well_formed(&results)?;
+                        float8::check(self, &results)?;
+                        Ok(results)
+                    })
                     .map_err(|d| d.context(self.name()))
             }
 

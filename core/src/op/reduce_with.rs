@@ -170,10 +170,10 @@ impl ElementContext for Context<'_> {
         self.builder.convert(value, dtype)
     }
     fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
-        self.builder.bitcast(value, dtype)
+        self.builder.bitcast(value, dtype.stored())
     }
     fn constant(&mut self, value: Scalar) -> Reg {
-        self.builder.constant(value)
+        self.builder.constant(value.stored())
     }
     fn index(&mut self, _value: &Affine, _dtype: DType) -> Reg {
         unreachable!("the elements of a combiner have no index")

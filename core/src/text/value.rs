@@ -109,7 +109,7 @@ impl Cursor<'_> {
                 }
                 Ok(Scalar::of(value))
             }
-            d if d.is_float() => self.float(d, token),
+            d if d.is_real() => self.float(d, token),
             d => {
                 let value = self.expect_wide_integer(&format!("an integer ({d})"))?;
                 let scalar = Scalar::from_bits(d, value as u64);

@@ -41,10 +41,10 @@ impl ElementContext for Context<'_> {
         self.builder.convert(value, dtype)
     }
     fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
-        self.builder.bitcast(value, dtype)
+        self.builder.bitcast(value, dtype.stored())
     }
     fn constant(&mut self, value: Scalar) -> Reg {
-        self.builder.constant(value)
+        self.builder.constant(value.stored())
     }
     fn index(&mut self, value: &Affine, dtype: DType) -> Reg {
         self.builder.index(value, dtype)
@@ -72,10 +72,12 @@ fn buffers(
     results: &[TensorType],
 ) -> [Vec<BufferId>; 2] {
     let inputs = operands.iter().enumerate();
-    let inputs = inputs.map(|(i, ty)| b.input(&format!("x{i}"), ty.dtype, &extents(ty))).collect();
+    let inputs =
+        inputs.map(|(i, ty)| b.input(&format!("x{i}"), ty.dtype.stored(), &extents(ty))).collect();
     let outputs = results.iter().enumerate();
-    let outputs =
-        outputs.map(|(i, ty)| b.output(&format!("y{i}"), ty.dtype, &extents(ty))).collect();
+    let outputs = outputs
+        .map(|(i, ty)| b.output(&format!("y{i}"), ty.dtype.stored(), &extents(ty)))
+        .collect();
     [inputs, outputs]
 }
 
@@ -173,11 +175,19 @@ pub fn execute(op: &Op, regions: &[Region], operands: &[Literal], tree: Tree) ->
             .map(|a| a.to_literal().unwrap())
             .collect();
     }
+    // As kernels have them.
+    let stored = || -> Vec<Literal> {
+        operands.iter().map(|l| l.bitcast(l.dtype().stored()).unwrap()).collect()
+    };
     match lower(op, regions, &types, &results, tree) {
-        Lowered::Nest(nest) => interpret(&nest, operands).unwrap_or_else(|e| panic!("{e}\n{nest}")),
+        Lowered::Nest(nest) => {
+            let found = interpret(&nest, &stored()).unwrap_or_else(|e| panic!("{e}\n{nest}"));
+            found.iter().zip(&results).map(|(l, ty)| l.bitcast(ty.dtype).unwrap()).collect()
+        }
         Lowered::Call(call) => {
-            let result = call.reference(operands).unwrap_or_else(|e| panic!("{}: {e}", op.name()));
-            vec![result.literal().reshape(&extents(&results[0])).unwrap()]
+            let result = call.reference(&stored()).unwrap_or_else(|e| panic!("{}: {e}", op.name()));
+            let result = result.literal().bitcast(results[0].dtype).unwrap();
+            vec![result.reshape(&extents(&results[0])).unwrap()]
         }
         Lowered::Body(body) => run(&body, operands, tree),
     }

@@ -15,8 +15,9 @@ mod special;
 use wengert_core::{DType, Literal};
 use wengert_testing::samples::{self, Entry, Sample};
 
-/// The dtypes in which float samples are tested.
-const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+/// The dtypes in which float samples are tested. Only some ops take the last two.
+const FLOATS: [DType; 6] =
+    [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3FN, DType::F8E5M2];
 
 /// Every op × sample × float dtype, with the operands. A sample without random floats appears once.
 fn cases() -> impl Iterator<Item = (Entry, Sample, Vec<Literal>)> {

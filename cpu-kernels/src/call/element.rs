@@ -84,7 +84,8 @@ pub(super) trait Number: Element<Wide = Self> {
     fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
 }
 
-/// Evaluates `$body` with `$t` as the type of the elements of `$dtype`, which is not bool.
+/// Evaluates `$body` with `$t` as the type of the elements of `$dtype`, which is not bool and no
+/// 8-bit float.
 macro_rules! with_element {
     ($dtype:expr, $t:ident => $body:expr) => {
         with_element!(
@@ -95,9 +96,7 @@ macro_rules! with_element {
     (@ $dtype:expr, $t:ident => $body:expr; $($variant:ident $type:ty),*) => {
         match $dtype {
             $(wengert_core::DType::$variant => { type $t = $type; $body })*
-            wengert_core::DType::Bool => {
-                unreachable!("no call computes with bool: it was verified")
-            }
+            dtype => unreachable!("no call computes with {dtype}: it was verified"),
         }
     };
 }

@@ -195,7 +195,10 @@ impl Builder {
             DType::F32 | DType::I32 | DType::U32 => Lanes::One(load(MOVE, Width::Zmm, stream)),
             DType::BF16 => Lanes::One(load(ZERO_EXTEND_HALVES, Width::Zmm, stream)),
             DType::F16 => Lanes::One(load(MOVE_HALVES, Width::Ymm, stream)),
-            DType::U8 => Lanes::One(load(ZERO_EXTEND_BYTES, Width::Zmm, stream)),
+            // 8-bit floats are their bits.
+            DType::U8 | DType::F8E4M3FN | DType::F8E5M2 => {
+                Lanes::One(load(ZERO_EXTEND_BYTES, Width::Zmm, stream))
+            }
             DType::I8 => Lanes::One(load(SIGN_EXTEND_BYTES, Width::Zmm, stream)),
             DType::Bool => {
                 let bytes = load(MOVE_BYTES, Width::Xmm, stream);
@@ -575,6 +578,7 @@ impl Builder {
             }
             DType::BF16 => self.bf16(x),
             DType::F32 => x,
+            DType::F8E4M3FN | DType::F8E5M2 => return None,
         }))
     }
 
@@ -647,7 +651,7 @@ impl Builder {
                 let float = self.unary(I32_TO_F32, x);
                 return self.convert_single(float, to);
             }
-            DType::F16 | DType::BF16 => return None,
+            DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => return None,
         }))
     }
 
@@ -675,7 +679,7 @@ impl Builder {
                 let low = self.narrowed(x, TRUNCATE, Form::Reversed);
                 self.normal(low, to)
             }
-            DType::F16 | DType::BF16 => return None,
+            DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => return None,
         }))
     }
 

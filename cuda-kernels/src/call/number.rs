@@ -22,7 +22,7 @@ impl Number {
     /// The type of loads and stores.
     pub fn memory(self) -> Type {
         match self.0 {
-            DType::Bool | DType::U8 => Type::U8,
+            DType::Bool | DType::U8 | DType::F8E4M3FN | DType::F8E5M2 => Type::U8,
             DType::I8 => Type::S8,
             DType::I32 => Type::S32,
             DType::U32 => Type::U32,
@@ -41,6 +41,8 @@ impl Number {
             DType::F64 => Type::F64,
             DType::I64 | DType::U64 => Type::S64,
             DType::Bool | DType::U8 | DType::I8 | DType::I32 | DType::U32 => Type::S32,
+            // Their bits.
+            DType::F8E4M3FN | DType::F8E5M2 => Type::S32,
         }
     }
 

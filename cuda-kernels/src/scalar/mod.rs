@@ -35,7 +35,8 @@ pub type Functions = BTreeMap<String, Function>;
 pub const fn value_type(dtype: DType) -> Type {
     match dtype {
         DType::Bool => Type::Pred,
-        DType::U8 | DType::U32 => Type::U32,
+        // 8-bit floats are their bits.
+        DType::U8 | DType::U32 | DType::F8E4M3FN | DType::F8E5M2 => Type::U32,
         DType::I8 | DType::I32 => Type::S32,
         DType::I64 => Type::S64,
         DType::U64 => Type::U64,
@@ -50,7 +51,7 @@ pub const fn value_type(dtype: DType) -> Type {
 /// registers.
 pub const fn memory_type(dtype: DType) -> Type {
     match dtype {
-        DType::Bool | DType::U8 => Type::U8,
+        DType::Bool | DType::U8 | DType::F8E4M3FN | DType::F8E5M2 => Type::U8,
         DType::I8 => Type::S8,
         DType::F16 | DType::BF16 => Type::B16,
         DType::I32 | DType::U32 | DType::F32 => Type::B32,

@@ -46,13 +46,13 @@ pub fn random_nests(seeds: std::ops::Range<u64>) -> Vec<(u64, Nest)> {
 pub fn scalar_table() -> Vec<(ScalarOp, Vec<DType>, DType)> {
     let mut table = Vec::new();
     for op in ScalarOp::ALL {
-        for dtype in DType::ALL {
+        for dtype in DType::IN_KERNELS {
             let mut operands = vec![dtype; op.arity()];
             if *op == ScalarOp::Select {
                 operands[0] = DType::Bool;
             }
             let results = match op {
-                ScalarOp::Convert | ScalarOp::Bitcast => DType::ALL.to_vec(),
+                ScalarOp::Convert | ScalarOp::Bitcast => DType::IN_KERNELS.to_vec(),
                 _ => vec![op.result(&operands)],
             };
             let results = results.into_iter().filter(|r| op.check(&operands, *r).is_ok());

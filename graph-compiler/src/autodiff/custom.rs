@@ -320,6 +320,13 @@ pub(super) fn function_name(op: &Op) -> String {
 
 /// The error for a derivative through an opaque function.
 pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
+    if let Op::ConvertElementType(op) = &equation.op {
+        let error = format!("a conversion to {} has no derivative", op.dtype);
+        return Diagnostic::new(error).at(scope.origin(equation.location), "converted here").help(
+            "convert a constant, such as `x.stop_gradient()`. To train through the rounding, \
+                 add the difference as a constant: `&x + (rounded - &x).stop_gradient()`",
+        );
+    }
     Diagnostic::new(format!(
         "cannot differentiate through {}: it is opaque",
         function_name(&equation.op)

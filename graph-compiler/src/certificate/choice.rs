@@ -101,6 +101,11 @@ impl Context<'_> {
             return self.lost();
         }
         let is_uncertain = self.operands.iter().any(is_uncertain);
+        if self.converts_float8() {
+            // The bits of 8-bit floats are not in the order of their numbers.
+            let is_exact = !is_uncertain && !self.has_error();
+            return if is_exact { self.facet(self.operands, self.results) } else { self.lost() };
+        }
         if !self.converts() && (!is_uncertain || moves(op)) {
             let (values, doubt) = watch(|| op.evaluate(self.operands, self.results, self.regions));
             if !doubt {
@@ -129,14 +134,21 @@ impl Context<'_> {
             && self.operands.iter().any(|array| array.dtype.is_float() != to_float)
     }
 
+    /// Whether 8-bit floats become others, or others 8-bit floats.
+    fn converts_float8(&self) -> bool {
+        matches!(self.equation.op, Op::ConvertElementType(_))
+            && (self.operands[0].dtype.is_float8() || self.results[0].dtype.is_float8())
+    }
+
     /// Whether the op depends on the bits of a number that has an error.
     fn reads_bits(&self) -> bool {
-        matches!(self.equation.op, Op::BitcastConvertType(_))
-            && self
-                .operands
-                .iter()
-                .flat_map(|operand| operand.cells.iter())
-                .any(|cell| matches!(cell, Cell::Real(number) if number.error() > 0.0))
+        matches!(self.equation.op, Op::BitcastConvertType(_)) && self.has_error()
+    }
+
+    /// Whether a float of the operands has an error.
+    fn has_error(&self) -> bool {
+        let mut cells = self.operands.iter().flat_map(|operand| operand.cells.iter());
+        cells.any(|cell| matches!(cell, Cell::Real(number) if number.error() > 0.0))
     }
 
     /// Whether the results grow with each operand, and the operands have ranges.

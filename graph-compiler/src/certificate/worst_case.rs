@@ -59,9 +59,9 @@ pub fn worst_case(function: &Function, inputs: &[Literal]) -> Result<Bounds> {
 
 fn given(literal: &Literal) -> Result<Array<Bounded>> {
     let dtype = literal.dtype();
-    let cells = literal.scalars().map(|scalar| match scalar.to_i64() {
-        Some(bits) => Cell::Bits(bits),
-        None => Cell::Real(Bounded::given(scalar.to_f64(), dtype)),
+    let cells = literal.scalars().map(|scalar| match dtype.is_float() {
+        true => Cell::Real(Bounded::given(scalar.to_f64(), dtype)),
+        false => Cell::from_scalar(scalar),
     });
     Ok(Array::new(dtype, literal.shape().to_vec(), Cells::collect(cells)?))
 }

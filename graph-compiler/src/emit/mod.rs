@@ -107,7 +107,7 @@ impl<'v, 'a> Emitter<'v, 'a> {
 
     /// The element of a value at an index.
     pub fn element(&mut self, value: ValueId, index: &[Affine]) -> Reg {
-        let dtype = self.view.body.ty(value).dtype;
+        let dtype = self.view.stored(value);
         match self.held.get(&value).cloned() {
             Some(Held::Register(reg)) => return self.builder.convert(reg, dtype),
             Some(Held::Row(buffer)) => {
@@ -165,8 +165,7 @@ impl<'v, 'a> Emitter<'v, 'a> {
         if let Some(known) = self.parameters.get(&(value, clamped)) {
             return known.clone();
         }
-        let buffer =
-            self.builder.input("x", self.view.body.ty(value).dtype, &self.view.extents[value]);
+        let buffer = self.builder.input("x", self.view.stored(value), &self.view.extents[value]);
         let parameter = Parameter { buffer, flat: false };
         self.parameters.insert((value, clamped), parameter.clone());
         parameter
@@ -186,8 +185,8 @@ impl<'v, 'a> Emitter<'v, 'a> {
         if self.guards.is_empty() {
             return self.builder.load(parameter.buffer, &at);
         }
-        let fill = fill
-            .unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.body.ty(value).dtype)));
+        let fill =
+            fill.unwrap_or_else(|| self.builder.constant(Scalar::zero(self.view.stored(value))));
         let guards = self.evident(parameter.buffer, &at);
         self.builder.load_guarded(parameter.buffer, &at, &guards, fill)
     }
@@ -283,11 +282,11 @@ impl ElementContext for Context<'_, '_, '_> {
     }
 
     fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
-        self.emitter.builder.bitcast(value, dtype)
+        self.emitter.builder.bitcast(value, dtype.stored())
     }
 
     fn constant(&mut self, value: Scalar) -> Reg {
-        self.emitter.builder.constant(value)
+        self.emitter.builder.constant(value.stored())
     }
 
     fn index(&mut self, value: &Affine, dtype: DType) -> Reg {

@@ -44,8 +44,12 @@ pub fn interpret(
         memory[*buffer] = Some(literal.clone());
     }
     for kernel in &kernels.kernels {
-        let reads: Vec<Literal> =
-            kernel.reads.iter().map(|b| read(kernels, &memory, *b)).collect::<Result<_>>()?;
+        let is_control = matches!(kernel.work, Work::Control(_));
+        let read = |buffer: &BufferId| {
+            let literal = read(kernels, &memory, *buffer)?;
+            if is_control { Ok(literal) } else { literal.bitcast(literal.dtype().stored()) }
+        };
+        let reads: Vec<Literal> = kernel.reads.iter().map(read).collect::<Result<_>>()?;
         let results = match &kernel.work {
             Work::Nest(nest) => run(nest, &reads)?,
             Work::Call(c) => call(c, &padded(kernels, kernel, reads)?)?,
@@ -61,8 +65,8 @@ pub fn interpret(
             },
         };
         for (buffer, literal) in kernel.writes.iter().zip(results) {
-            let shape = extents(&kernels.buffers[*buffer].ty);
-            memory[*buffer] = Some(literal.reshape(&shape)?);
+            let ty = &kernels.buffers[*buffer].ty;
+            memory[*buffer] = Some(literal.bitcast(ty.dtype)?.reshape(&extents(ty))?);
         }
     }
     kernels

@@ -191,10 +191,10 @@ impl Assembly<'_> {
         let ty = self.view.body.ty(like).clone();
         let mut builder = NestBuilder::new("zeros");
         let count = [self.view.count(like)];
-        let buffer = builder.output("y", ty.dtype, &count);
+        let buffer = builder.output("y", ty.dtype.stored(), &count);
         let axis = builder.parallel("i", count[0]);
         builder.phase([]);
-        let zero = builder.constant(Scalar::zero(ty.dtype));
+        let zero = builder.constant(Scalar::zero(ty.dtype.stored()));
         builder.store(buffer, &[Affine::axis(axis)], zero);
         let nest = Verified::new(builder.finish_unverified()?)?;
         let nest = self.names.name("zeros", nest);

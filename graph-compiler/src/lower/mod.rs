@@ -118,7 +118,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
                 view.body.equations[member.equation].results.iter().zip(&member.stored)
             {
                 if *stored {
-                    let dtype = view.body.ty(*value).dtype;
+                    let dtype = view.stored(*value);
                     let extents = &view.extents[*value];
                     let shape = match member.parts {
                         Some(_) => extents.clone(),
@@ -218,7 +218,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
     /// Stores an element of a value.
     fn store_at(&mut self, value: ValueId, index: &[Affine], reg: Reg) {
         let index: Vec<Affine> = index.iter().map(|i| self.emitter.simplify(i)).collect();
-        let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
+        let reg = self.emitter.builder.convert(reg, self.view.stored(value));
         self.emitter.builder.store(self.outputs[&value], &index, reg);
     }
 
@@ -262,7 +262,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
                     let carried = combine.dtypes()[0];
                     let element = self.emitter.builder.convert(element, carried);
                     let reg = self.emitter.builder.prefix(&[element], combine.clone(), *reverse)[0];
-                    let reg = self.emitter.builder.convert(reg, self.view.body.ty(value).dtype);
+                    let reg = self.emitter.builder.convert(reg, self.view.stored(value));
                     along.push(self.point(member, value, reg, &inner));
                 }
                 Compute::Call(_)
@@ -281,7 +281,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
                 unreachable!("only reductions were put aside")
             };
             let operand = equation.operands[0];
-            let tree = self.target.reduction_tree(self.view.body.ty(operand).dtype, extents, axes);
+            let tree = self.target.reduction_tree(self.view.stored(operand), extents, axes);
             let tuple = self.emitter.builder.reduce(&values, combine.clone(), tree);
             for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored)
             {
@@ -314,7 +314,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
         }
         let extents: Vec<usize> =
             self.cluster.axes.iter().filter(|a| a.inner).map(|a| a.extent).collect();
-        let buffer = self.emitter.builder.row("r", self.view.body.ty(value).dtype, &extents);
+        let buffer = self.emitter.builder.row("r", self.view.stored(value), &extents);
         let point: Vec<Affine> = inner.iter().map(|a| Affine::axis(*a)).collect();
         self.emitter.builder.store(buffer, &point, reg);
         (value, Some(buffer))
@@ -341,7 +341,7 @@ fn declare_reads(emitter: &mut Emitter<'_, '_>, cluster: &Cluster) -> Vec<ValueI
         let buffer = *declared.entry((of, shape)).or_insert_with(|| {
             reads.push(of);
             let count = [view.count(of)];
-            emitter.builder.input("x", view.body.ty(of).dtype, shape.unwrap_or(&count))
+            emitter.builder.input("x", view.stored(of), shape.unwrap_or(&count))
         });
         parameters.push(((*value, *clamped), Parameter { buffer, flat }));
     }

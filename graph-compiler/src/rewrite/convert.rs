@@ -10,13 +10,14 @@ fn is_exact(from: DType, to: DType) -> bool {
     from == to
         || match from {
             Bool => true,
-            U8 => !matches!(to, Bool | I8),
+            U8 => !matches!(to, Bool | I8 | F8E4M3FN | F8E5M2),
             I8 => matches!(to, I32 | I64 | F16 | BF16 | F32 | F64),
             I32 => matches!(to, I64 | F64),
             U32 => matches!(to, I64 | U64 | F64),
             I64 | U64 | F64 => false,
             F16 | BF16 => matches!(to, F32 | F64),
             F32 => to == F64,
+            F8E4M3FN | F8E5M2 => matches!(to, F16 | BF16 | F32 | F64),
         }
 }
 

@@ -139,7 +139,9 @@ fn element(
     let mut evaluation = Evaluation { operand, registers: Vec::new(), approximate: false };
     let at: Vec<Affine> = index.iter().map(|i| Affine::constant(*i as i64)).collect();
     let result = rule(&mut evaluation, &at);
-    let value = evaluation.get(result);
+    // The bits, if the result is of 8-bit floats.
+    let value = evaluation.get(result).bits();
+    let value = Scalar::from_bits(cx.ty(equation.results[0]).dtype, value);
     (!evaluation.approximate).then_some(value)
 }
 
@@ -180,7 +182,7 @@ impl ElementContext for Evaluation<'_> {
             })
             .collect();
         let value = (self.operand)(operand, &at);
-        self.put(value)
+        self.put(value.stored())
     }
 
     fn guarded(&mut self, operand: usize, index: &[Affine], guards: Vec<Guard>, fill: Reg) -> Reg {
@@ -217,12 +219,12 @@ impl ElementContext for Evaluation<'_> {
     }
 
     fn bitcast(&mut self, value: Reg, dtype: DType) -> Reg {
-        let value = Scalar::from_bits(dtype, self.get(value).bits());
+        let value = Scalar::from_bits(dtype.stored(), self.get(value).bits());
         self.put(value)
     }
 
     fn constant(&mut self, value: Scalar) -> Reg {
-        self.put(value)
+        self.put(value.stored())
     }
 
     fn index(&mut self, value: &Affine, dtype: DType) -> Reg {

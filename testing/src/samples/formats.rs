@@ -1,6 +1,7 @@
 //! Ops on the format of numbers, and powers.
 
 use super::prelude::*;
+use wengert_core::float8::{f8e4m3fn, f8e5m2};
 use wengert_core::op::{
     BitcastConvertType, ConvertElementType, IntegerPow, NextAfter, Polygamma, ReducePrecision,
 };
@@ -175,9 +176,35 @@ fn convert_element_type() -> Vec<Sample> {
                 sample(values(&[3], [u64::MAX, (1 << 53) + 1, 2])),
                 sample(values(&[2], [true, false])),
                 sample(values(&[0], [0.0f32; 0])),
+                // All numbers of the 8-bit floats.
+                sample(values(&[256], (0..=255).map(f8e4m3fn::from_bits))),
+                sample(values(&[256], (0..=255).map(f8e5m2::from_bits))),
             ]
         })
+        .chain([DType::F8E4M3FN, DType::F8E5M2].into_iter().flat_map(beside_ties))
         .collect()
+}
+
+/// Conversions to an 8-bit float of its numbers, of the middle between neighbours, and of the
+/// values beside both.
+fn beside_ties(dtype: DType) -> [Sample; 4] {
+    let number = |bits: u64| Scalar::from_bits(dtype, bits).to_f64();
+    let ties = (0..0x7e).filter(|bits| number(bits + 1).is_finite()).flat_map(|bits| {
+        let (low, high) = (number(bits), number(bits + 1));
+        [low, (low + high) / 2.0, -low, -(low + high) / 2.0]
+    });
+    let ties: Vec<f64> = ties.collect();
+    let sample = |operand| Sample::new(ConvertElementType { dtype }, vec![operand]);
+    let halves = ties.iter().map(|v| wengert_core::half::f16::from_f64(*v));
+    let brains = ties.iter().map(|v| wengert_core::half::bf16::from_f64(*v));
+    let singles = ties.iter().map(|v| *v as f32).flat_map(|v| [v.next_down(), v, v.next_up()]);
+    let doubles = ties.iter().flat_map(|v| [v.next_down(), *v, v.next_up()]);
+    [
+        sample(values(&[ties.len()], halves)),
+        sample(values(&[ties.len()], brains)),
+        sample(values(&[3 * ties.len()], singles)),
+        sample(values(&[3 * ties.len()], doubles)),
+    ]
 }
 
 fn bitcast_convert_type() -> Vec<Sample> {

@@ -84,7 +84,7 @@ fn segment_sum() -> Vec<Sample> {
         sample(2, rows(&[3, 2]), values(&[3], [0u64, 1, u64::MAX])),
         sample(2, rows(&[3, 2]), values(&[3], [-128i8, 1, 127])),
         sample(0, rows(&[2, 2]), values(&[2], [0i32, 1])),
-        sample(2, rows(&[0, 2]), values::<i32, 0>(&[0], [])),
+        sample(2, rows(&[0, 2]), values::<i32>(&[0], [])),
         sample(2, rows(&[2, 0]), values(&[2], [0i32, 1])),
         sample(2, values(&[4], [200u8, 100, 3, 4]), values(&[4], [0i64, 0, 1, 1])),
         sample(1, values(&[3, 1], [i32::MAX, 1, 5]), values(&[3], [0i32, 0, 0])),
@@ -110,14 +110,14 @@ fn take_along_axis() -> Vec<Sample> {
         ),
         Sample::new(take(0), vec![floats(&[200], -2.0, 2.0), values(&[3], [u8::MAX, 199, 128])]),
         Sample::new(take(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [i8::MIN, 1, i8::MAX])]),
-        Sample::new(take(0), vec![floats(&[3, 2], -2.0, 2.0), values::<i32, 0>(&[0, 2], [])]),
+        Sample::new(take(0), vec![floats(&[3, 2], -2.0, 2.0), values::<i32>(&[0, 2], [])]),
         Sample::new(take(0), vec![values(&[3], [true, false, true]), values(&[2], [2i32, 1])]),
         Sample::new(
             permute(0),
             vec![floats(&[3, 2], -2.0, 2.0), values(&[3, 2], [1i32, 0, 2, 2, 0, 1])],
         ),
         Sample::new(permute(0), vec![floats(&[3], -2.0, 2.0), values(&[3], [2u32, 0, 1])]),
-        Sample::new(permute(0), vec![floats(&[0], -2.0, 2.0), values::<i64, 0>(&[0], [])]),
+        Sample::new(permute(0), vec![floats(&[0], -2.0, 2.0), values::<i64>(&[0], [])]),
     ]
 }
 

@@ -74,13 +74,14 @@ fn dtypes(entry: &Entry) -> String {
     };
     let accepted: Vec<DType> = DType::ALL.into_iter().filter(|d| accepts(*d)).collect();
     let set = |of: fn(DType) -> bool| DType::ALL.into_iter().filter(|d| of(*d)).collect::<Vec<_>>();
-    let named: [(&str, Vec<DType>); 6] = [
+    let named: [(&str, Vec<DType>); 7] = [
         ("", vec![]),
         ("all", set(|_| true)),
+        ("all but 8-bit floats", set(|d| !d.is_float8())),
         ("floats", set(DType::is_float)),
         ("integers", set(DType::is_integer)),
-        ("integers, bool", set(|d| !d.is_float())),
-        ("floats, integers", set(|d| d != DType::Bool)),
+        ("integers, bool", set(|d| d.is_integer() || d == DType::Bool)),
+        ("floats, integers", set(|d| d.is_float() || d.is_integer())),
     ];
     match named.iter().find(|(_, dtypes)| *dtypes == accepted) {
         Some((name, _)) => name.to_string(),

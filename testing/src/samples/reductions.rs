@@ -93,7 +93,7 @@ fn reduce_with() -> Vec<Sample> {
     ));
     samples.push(Sample::with_regions(
         op(&[0], vec![Scalar::of(0i64)]),
-        vec![values::<i64, 0>(&[0, 2], [])],
+        vec![values::<i64>(&[0, 2], [])],
         bits,
     ));
     samples

@@ -144,7 +144,7 @@ pub struct Batch {
 }
 
 /// All samples of the catalogue that are valid with `dtype` for the floats, at most `most` in a
-/// batch. A batch holds samples of one `kind` only, where `kind` is applied to the function of
+/// batch; for an 8-bit float those that have such an operand. A batch holds samples of one `kind` only, where `kind` is applied to the function of
 /// the sample by itself.
 pub fn batches<K: Ord + Clone>(
     dtype: DType,
@@ -155,6 +155,9 @@ pub fn batches<K: Ord + Clone>(
     for entry in catalogue() {
         for (number, sample) in entry.samples.into_iter().enumerate() {
             let operands = sample.literals(dtype, number as u64 + 1);
+            if dtype.is_float8() && operands.iter().all(|o| o.dtype() != dtype) {
+                continue;
+            }
             let Some(function) = sample.function(&operands) else { continue };
             let name = format!("{} sample {number} in {dtype}", entry.name);
             by_kind.entry(kind(&function)).or_default().push((name, sample, operands));
@@ -198,8 +201,8 @@ pub fn wide_floats(shape: &[usize], low: f64, high: f64) -> SampleOperand {
 }
 
 /// Given values of any dtype, in row-major order.
-pub fn values<T: Element, const N: usize>(shape: &[usize], values: [T; N]) -> SampleOperand {
-    let literal = Literal::from_vec(shape, values.to_vec());
+pub fn values<T: Element>(shape: &[usize], values: impl IntoIterator<Item = T>) -> SampleOperand {
+    let literal = Literal::from_vec(shape, values.into_iter().collect());
     SampleOperand::Values(literal.expect("a sample has as many values as its shape says"))
 }
 

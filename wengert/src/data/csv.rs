@@ -152,7 +152,7 @@ impl Table {
 
     fn element(&self, row: usize, column: usize, value: f64, dtype: DType) -> Result<Scalar> {
         let scalar = Scalar::from_f64(dtype, value);
-        if dtype.is_float() || scalar.to_f64() == value {
+        if dtype.is_real() || scalar.to_f64() == value {
             return Ok(scalar);
         }
         let name =

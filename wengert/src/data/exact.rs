@@ -15,7 +15,7 @@ impl Number {
     fn of<T: Native>(value: T) -> Number {
         match T::DTYPE {
             DType::U64 => Number::Integer(i128::from(value.to_bits64())),
-            dtype if dtype.is_float() => Number::Real(value.to_f64()),
+            dtype if dtype.is_real() => Number::Real(value.to_f64()),
             _ => Number::Integer(i128::from(Scalar::of(value).to_i64().expect("it is no float"))),
         }
     }

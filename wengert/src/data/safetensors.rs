@@ -232,7 +232,7 @@ fn tensor(data: &[u8], info: &TensorInfo) -> Result<Literal> {
 }
 
 /// The dtypes, with their names in the format.
-const DTYPES: [(DType, Dtype); 11] = [
+const DTYPES: [(DType, Dtype); 13] = [
     (DType::Bool, Dtype::BOOL),
     (DType::U8, Dtype::U8),
     (DType::I8, Dtype::I8),
@@ -244,6 +244,8 @@ const DTYPES: [(DType, Dtype); 11] = [
     (DType::BF16, Dtype::BF16),
     (DType::F32, Dtype::F32),
     (DType::F64, Dtype::F64),
+    (DType::F8E4M3FN, Dtype::F8_E4M3),
+    (DType::F8E5M2, Dtype::F8_E5M2),
 ];
 
 fn dtype_from(info: &TensorInfo) -> Result<DType> {

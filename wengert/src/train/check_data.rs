@@ -106,7 +106,7 @@ impl<'a> DataChecks<'a> {
 
 /// The first NaN or infinity among these rows of an input's array: its row and value.
 pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f64)> {
-    if !array.dtype().is_float() {
+    if !array.dtype().is_real() {
         return None;
     }
     let width: usize = array.shape()[1..].iter().product();
@@ -123,7 +123,7 @@ pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f
 }
 
 fn non_finite(array: &Literal) -> Option<Found> {
-    if !array.dtype().is_float() {
+    if !array.dtype().is_real() {
         return None;
     }
     first(array, |number| matches!(number, Number::Real(real) if !real.is_finite()))

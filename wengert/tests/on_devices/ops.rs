@@ -19,7 +19,8 @@ use wengert::pipeline::{Options, compile};
 use wengert::{Binding, Device, Session};
 use wengert_testing::samples::{Batch, batches};
 
-const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+const FLOATS: [DType; 6] =
+    [DType::F16, DType::BF16, DType::F32, DType::F64, DType::F8E4M3FN, DType::F8E5M2];
 
 /// Maximum number of samples in a batch.
 const MOST: usize = 96;

@@ -1,9 +1,11 @@
 //! Ops and their derivatives against values of other systems: mpmath with 50 digits for functions
-//! of one and two numbers, JAX in double precision for the others. `generate.py` wrote the files.
+//! of one and two numbers, JAX in double precision for the others, NumPy and ml_dtypes for
+//! conversions. `generate.py`, `recurrent.py` and `conversions.py` wrote the files.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod control;
+mod conversions;
 mod fourier;
 mod implicit;
 mod recurrent;

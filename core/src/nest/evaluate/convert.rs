@@ -2,6 +2,7 @@
 
 use super::Evaluator;
 use crate::dtype::DType;
+use crate::float8::{f8e4m3fn, f8e5m2};
 use crate::halves::{bf16_from_f64, f16_from_f64};
 use crate::scalar::Native;
 use half::{bf16, f16};
@@ -74,22 +75,23 @@ impl Convert for bool {
     }
 }
 
-impl Convert for f16 {
-    fn widen(self) -> Wide {
-        Wide::Float(self.to_f64())
-    }
-    fn narrow(wide: Wide) -> Self {
-        f16_from_f64(wide.to_odd_f64())
-    }
+macro_rules! convert_narrow {
+    ($($t:ty, $round:expr;)*) => {$(
+        impl Convert for $t {
+            fn widen(self) -> Wide {
+                Wide::Float(self.to_f64())
+            }
+            fn narrow(wide: Wide) -> Self {
+                $round(wide.to_odd_f64())
+            }
+        }
+    )*};
 }
-
-impl Convert for bf16 {
-    fn widen(self) -> Wide {
-        Wide::Float(self.to_f64())
-    }
-    fn narrow(wide: Wide) -> Self {
-        bf16_from_f64(wide.to_odd_f64())
-    }
+convert_narrow! {
+    f16, f16_from_f64;
+    bf16, bf16_from_f64;
+    f8e4m3fn, f8e4m3fn::from_f64;
+    f8e5m2, f8e5m2::from_f64;
 }
 
 /// The function that converts bits of one dtype to another.

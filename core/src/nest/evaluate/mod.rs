@@ -180,7 +180,7 @@ pub fn evaluator(op: ScalarOp, operands: &[DType], result: DType) -> Option<Eval
         DType::U64 => integer!(op, u64, i64, u64),
         DType::F32 => float!(op, f32),
         DType::F64 => float!(op, f64),
-        DType::F16 | DType::BF16 => None,
+        DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => None,
     }
 }
 

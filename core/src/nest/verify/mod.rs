@@ -13,6 +13,7 @@
 //!   or in later phases if they belong to the row (reductions' results, and all registers of a
 //!   phase without inner axes).
 //! - **N5** Instructions exist for their dtypes: [`ScalarOp::check`](super::ScalarOp::check).
+//!   No buffer or register is of 8-bit floats.
 //!   Constants, loads, fills and stores agree with register and buffer. `index` results in an
 //!   integer, `test` in a bool.
 //! - **N6** Index expressions are in normal form over visible axes and over visible registers of

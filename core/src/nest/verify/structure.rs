@@ -17,6 +17,7 @@ type Result<T = ()> = std::result::Result<T, Failure>;
 
 pub(super) fn check(nest: &Nest) -> Result {
     buffers(nest)?;
+    registers(nest)?;
     axes(nest)?;
     let mut checker = Checker { nest, defined: 0, row: vec![false; nest.registers.len()], body: 0 };
     for (p, phase) in nest.phases.iter().enumerate() {
@@ -43,6 +44,13 @@ fn buffers(nest: &Nest) -> Result {
         ensure!(is_sigil_name(&buffer.name), part, 1, "the name of the buffer is no name");
         ensure!(names.insert(&buffer.name), part, 1, "two buffers have this name");
         ensure!(buffer.shape.len() <= MAX_RANK, part, 2, "more than {MAX_RANK} dimensions");
+        ensure!(
+            !buffer.dtype.is_float8(),
+            part,
+            5,
+            "a nest has no {}: its elements are u8, their bits",
+            buffer.dtype
+        );
         let extents = memory_extents(&buffer.shape, buffer.pitch);
         let Some(bytes) = bounded_product(buffer.dtype.size(), extents) else {
             bail!(part, 2, "the buffer is beyond 2^63 bytes");
@@ -66,6 +74,16 @@ fn buffers(nest: &Nest) -> Result {
         }
     }
     Ok(())
+}
+
+/// N5 for registers, which constants define too.
+fn registers(nest: &Nest) -> Result {
+    match nest.registers.iter().find(|(_, dtype)| dtype.is_float8()) {
+        Some((reg, dtype)) => {
+            Err(failure(Part::Nest, 5, format!("{reg} is {dtype}: a nest has its bits, u8")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// N21.

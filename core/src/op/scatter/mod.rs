@@ -233,7 +233,7 @@ impl Operation for Scatter {
                 update_window_dims: self.update_window_dims.clone(),
                 inserted_window_dims: self.inserted_window_dims.clone(),
                 scatter_dims_to_operand_dims: self.scatter_dims_to_operand_dims.clone(),
-                dtype: operand.dtype,
+                dtype: operand.dtype.stored(),
                 index,
                 clip: self.clip,
             }));

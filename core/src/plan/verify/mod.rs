@@ -15,7 +15,8 @@
 //! - **P4** Every value is defined in one place: it is an input, a constant, a variable's old
 //!   value, a result of a step, an input, part or result of a loop, or the result of a merge.
 //!   Only recomputation defines it again: the same nest or call on the same values.
-//! - **P5** Types agree in dtype and bytes, everywhere.
+//! - **P5** Types agree in dtype and bytes, everywhere. A parameter for a value of 8-bit floats is
+//!   u8.
 //! - **P6** Nests and calls are valid by themselves; nests have no InOut parameters; the target
 //!   claims the calls.
 //! - **P7** Addresses are inside their memory and aligned: to the target's alignment, or, if they

@@ -309,7 +309,7 @@ impl<'a> Checker<'a> {
         fits: impl Fn(u64) -> bool,
     ) -> Result {
         let value = self.value(part, argument.value)?;
-        if value.dtype != dtype || !fits(value.bytes()) {
+        if value.dtype.stored() != dtype || !fits(value.bytes()) {
             let shown = ValueText(self.plan, argument.value);
             bail!(part, 5, "{shown} is of another type than the parameter");
         }

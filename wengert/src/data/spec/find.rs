@@ -164,7 +164,7 @@ pub fn random(ty: &TensorType, seed: u64, name: &str) -> Result<Literal> {
     let mut element = || match ty.dtype {
         DType::Bool => Scalar::of(stream.next_u64() >> 63 == 1),
         DType::U32 => Scalar::of((stream.next_u64() >> 32) as u32),
-        d if d.is_float() => Scalar::from_f64(d, 2.0 * stream.unit_f64() - 1.0),
+        d if d.is_real() => Scalar::from_f64(d, 2.0 * stream.unit_f64() - 1.0),
         d => Scalar::from_i64(d, stream.below(10) as i64),
     };
     with_native!(ty.dtype, T => {
