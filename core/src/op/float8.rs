@@ -6,7 +6,7 @@
 //! interpreter has the definition, [`crate::float8`], with which these programs share no code.
 
 use super::compute::ElementContext;
-use super::{Op, ScatterKind};
+use super::{Op, ScatterKind, Unary};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
 use crate::float8::Layout;
@@ -55,6 +55,7 @@ fn stores(op: &Op) -> bool {
         | Op::CustomJvp(_)
         | Op::CustomVjp(_) => true,
         Op::Scatter(scatter) => scatter.kind == ScatterKind::Replace,
+        Op::Unary(op) => *op == Unary::StopGradient,
         _ => false,
     }
 }

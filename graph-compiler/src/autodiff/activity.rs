@@ -11,7 +11,8 @@ pub struct Activity {
     /// Some output depends on the value, so its equation is run.
     pub live: IdVec<ValueId, bool>,
     /// Some differentiated output has a derivative with respect to the value that may differ from
-    /// zero. The value gets a tangent if an operand of its equation has a tangent.
+    /// zero. The value gets a tangent if an operand of its equation has a tangent. 8-bit floats are
+    /// marked, although they have no tangents, so that a conversion to them is an error.
     pub differentiated: IdVec<ValueId, bool>,
 }
 
@@ -34,7 +35,7 @@ impl Activity {
         let (mut live, mut differentiated) = (none(), none());
         for (value, wanted) in body.outputs.iter().zip(wanted) {
             live[*value] = true;
-            differentiated[*value] |= wanted & body.ty(*value).dtype.is_float();
+            differentiated[*value] |= wanted & body.ty(*value).dtype.is_real();
         }
         for equation in body.equations.iter().rev() {
             let any = |marks: &IdVec<ValueId, bool>| equation.results.iter().any(|v| marks[*v]);
@@ -43,7 +44,7 @@ impl Activity {
             }
             if any(&differentiated) {
                 for (operand, matters) in equation.operands.iter().zip(matters(equation)) {
-                    differentiated[*operand] |= matters && body.ty(*operand).dtype.is_float();
+                    differentiated[*operand] |= matters && body.ty(*operand).dtype.is_real();
                 }
             }
         }

@@ -23,7 +23,7 @@ use wengert_core::build::inline;
 use wengert_core::graph::{Body, Equation, Region, ValueId};
 use wengert_core::op::derivative::{Custom, Derivative};
 use wengert_core::op::{Op, Transposed};
-use wengert_core::{Diagnostic, IdVec, Result, Tensor};
+use wengert_core::{DType, Diagnostic, IdVec, Result, Tensor};
 
 /// Tangents of a differentiated equation's results, at least one of whose `tangents` is present.
 ///
@@ -321,11 +321,7 @@ pub(super) fn function_name(op: &Op) -> String {
 /// The error for a derivative through an opaque function.
 pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
     if let Op::ConvertElementType(op) = &equation.op {
-        let error = format!("a conversion to {} has no derivative", op.dtype);
-        return Diagnostic::new(error).at(scope.origin(equation.location), "converted here").help(
-            "convert a constant, such as `x.stop_gradient()`. To train through the rounding, \
-                 add the difference as a constant: `&x + (rounded - &x).stop_gradient()`",
-        );
+        return float8_error(scope, equation, op.dtype);
     }
     Diagnostic::new(format!(
         "cannot differentiate through {}: it is opaque",
@@ -333,6 +329,26 @@ pub(super) fn opaque_error(scope: &Scope, equation: &Equation) -> Diagnostic {
     ))
     .at(scope.origin(equation.location), "called here")
     .help("Give it a `custom_vjp` or mark it `stop_gradient`")
+}
+
+/// Error: a loop or branch with tangents has results of 8-bit floats, which may depend on a
+/// conversion within it.
+pub(super) fn refuse_float8(scope: &Scope, body: &Body, equation: &Equation) -> Result<()> {
+    let mut dtypes = equation.results.iter().map(|v| body.ty(*v).dtype);
+    match dtypes.find(|dtype| dtype.is_float8()) {
+        Some(dtype) => Err(float8_error(scope, equation, dtype)),
+        None => Ok(()),
+    }
+}
+
+fn float8_error(scope: &Scope, equation: &Equation, dtype: DType) -> Diagnostic {
+    let name = equation.op.name();
+    Diagnostic::new(format!("`{name}` has no derivative: it results in {dtype}"))
+        .at(scope.origin(equation.location), "differentiated here")
+        .help(
+            "convert a constant, such as `x.stop_gradient()`. To train through the rounding, add \
+             the difference as a constant: `&x + (rounded - &x).stop_gradient()`",
+        )
 }
 
 fn captured_error(scope: &Scope, equation: &Equation, captured: &Tensor) -> Diagnostic {

@@ -82,8 +82,8 @@ pub(super) fn run(
         let wanted = equation.results.iter().any(|v| activity.differentiated[*v]);
         let tangents: Vec<Option<Tensor>> =
             equation.operands.iter().map(|v| derivatives[*v].clone().filter(|_| wanted)).collect();
-        let each: Vec<bool> =
-            equation.results.iter().map(|v| activity.differentiated[*v]).collect();
+        let is_wanted = |v: &ValueId| activity.differentiated[*v] && body.ty(*v).dtype.is_float();
+        let each: Vec<bool> = equation.results.iter().map(is_wanted).collect();
         let (results, tangents) =
             differentiate(&scope, body, equation, &operands, &tangents, &each, linearizing)?;
         for ((value, result), tangent) in equation.results.iter().zip(results).zip(tangents) {
@@ -136,6 +136,7 @@ fn differentiate(
         return Ok((results, vec![None; equation.results.len()]));
     }
     if active && rule.is_by_regions() {
+        custom::refuse_float8(scope, body, equation)?;
         return control::differentiate(scope, equation, operands, tangents, wanted, linearizing);
     }
     let results = Scope::emit(op.clone(), operands, equation.regions.clone(), location)?;

@@ -144,8 +144,8 @@ pub struct Batch {
 }
 
 /// All samples of the catalogue that are valid with `dtype` for the floats, at most `most` in a
-/// batch; for an 8-bit float those that have such an operand. A batch holds samples of one `kind` only, where `kind` is applied to the function of
-/// the sample by itself.
+/// batch; for an 8-bit float those that have such an operand. A batch holds samples of one `kind`
+/// only, where `kind` is applied to the function of the sample by itself.
 pub fn batches<K: Ord + Clone>(
     dtype: DType,
     most: usize,

@@ -61,7 +61,7 @@ def main():
             arrays[f"{name}.f64"] = roundings(numbers, np.float64, dtype)
         edges = np.array(EDGES, np.float32)
         edges = np.concatenate([edges, -edges, [np.float32(np.nan)]]).astype(np.float32)
-        arrays[f"{name}.edges"] = bits(edges.astype(dtype))
+        arrays[f"{name}.edges"] = bits(edges.astype(dtype)).astype(np.uint32)
     np.savez_compressed(pathlib.Path(__file__).with_name("conversions.npz"), **arrays)
 
 

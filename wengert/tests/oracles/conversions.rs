@@ -51,9 +51,11 @@ fn converted(x: &Literal, dtype: DType) -> [(&'static str, Literal); 3] {
     ]
 }
 
-/// The bits of each element.
+/// The bits of each element. Devices have several NaNs of halves, which become the canonical one.
 fn bits(literal: &Literal) -> Vec<u64> {
-    literal.scalars().map(Scalar::bits).collect()
+    let nan = Scalar::from_f64(literal.dtype(), f64::NAN);
+    let is_nan = |s: Scalar| s.dtype().is_half() && s.to_f64().is_nan();
+    literal.scalars().map(|s| if is_nan(s) { nan.bits() } else { s.bits() }).collect()
 }
 
 /// The numbers of a format from 0 to the largest.
