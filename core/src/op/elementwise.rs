@@ -44,8 +44,12 @@ impl Domain {
     }
 }
 
-/// Wraps an integer to its dtype, in the form of [`Cell::Bits`].
+/// Wraps an integer to its dtype, in the form of [`Cell::Bits`]. The bits of an 8-bit float are
+/// wrapped already.
 pub(super) fn wrap(value: i64, dtype: DType) -> i64 {
+    if dtype.is_float8() {
+        return value;
+    }
     Scalar::from_i64(dtype, value).to_i64().expect("called for integers and bool")
 }
 

@@ -8,7 +8,7 @@ For each format, `NAME.values` has the f32 of every bit pattern (its bits, u32).
 `NAME.f32` and `NAME.f64` have roundings from a wider format. For each number that is not negative
 and has a finite successor: the number, the middle of both, and the values of the wider format on
 both sides of the middle. Each entry is the rounded pattern less the pattern of the number, 0 or 1.
-From f64, ml_dtypes rounds bf16 by way of f32, so this is left out.
+From f64, ml_dtypes rounds twice, by way of f32, so f16 alone has `f64`.
 
 `NAME.edges` has the patterns of the values in EDGES, from f32.
 """
@@ -57,7 +57,7 @@ def main():
         positive = patterns[: len(patterns) // 2]
         numbers = positive[np.isfinite(positive.astype(np.float32))]
         arrays[f"{name}.f32"] = roundings(numbers, np.float32, dtype)
-        if name != "bf16":
+        if name == "f16":
             arrays[f"{name}.f64"] = roundings(numbers, np.float64, dtype)
         edges = np.array(EDGES, np.float32)
         edges = np.concatenate([edges, -edges, [np.float32(np.nan)]]).astype(np.float32)

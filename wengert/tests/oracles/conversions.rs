@@ -101,7 +101,7 @@ fn every_rounding_is_that_of_ml_dtypes() {
         let wide = [("f32", literal(singles.collect())), ("f64", literal(doubles.collect()))];
         for (from, values) in wide {
             let Some(ups) = arrays.get(&format!("{dtype}.{from}")) else {
-                assert_eq!((dtype, from), (DType::BF16, "f64"));
+                assert!(dtype != DType::F16 && from == "f64", "{dtype} from {from}");
                 continue;
             };
             let ups = ups.scalars().map(Scalar::bits).enumerate();
