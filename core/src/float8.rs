@@ -110,6 +110,9 @@ macro_rules! float8 {
         pub struct $name(u8);
 
         impl $name {
+            /// The largest finite number.
+            pub const MAX: Self = $name(Layout::$layout.largest);
+
             /// The number with these bits.
             pub const fn from_bits(bits: u8) -> Self {
                 $name(bits)

@@ -120,18 +120,19 @@ impl Scalar {
         Scalar::from_i64(dtype, 1)
     }
 
-    /// The least value: −∞ for floats, `false` for bool.
+    /// The least value: −∞ for floats that have it, `false` for bool.
     pub fn lowest(dtype: DType) -> Self {
         match dtype {
             DType::I8 => Scalar::of(i8::MIN),
             DType::I32 => Scalar::of(i32::MIN),
             DType::I64 => Scalar::of(i64::MIN),
+            DType::F8E4M3FN => Scalar::from_f64(dtype, -f8e4m3fn::MAX.to_f64()),
             d if d.is_real() => Scalar::from_f64(d, f64::NEG_INFINITY),
             d => Scalar::zero(d),
         }
     }
 
-    /// The greatest value: +∞ for floats, `true` for bool.
+    /// The greatest value: +∞ for floats that have it, `true` for bool.
     pub fn highest(dtype: DType) -> Self {
         match dtype {
             DType::Bool => Scalar::of(true),
@@ -141,6 +142,7 @@ impl Scalar {
             DType::I64 => Scalar::of(i64::MAX),
             DType::U32 => Scalar::of(u32::MAX),
             DType::U64 => Scalar::of(u64::MAX),
+            DType::F8E4M3FN => Scalar::of(f8e4m3fn::MAX),
             d => Scalar::from_f64(d, f64::INFINITY),
         }
     }

@@ -15,7 +15,6 @@ pub mod indices;
 pub mod kernels;
 mod lower;
 pub mod memory;
-mod movement;
 mod pass;
 pub mod pipeline;
 mod pitches;

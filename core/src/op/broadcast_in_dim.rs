@@ -96,5 +96,5 @@ impl Operation for BroadcastInDim {
         b.unary(BroadcastInDim { shape: b.shape(&self.shape), dims: in_front(&self.dims) })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

@@ -105,6 +105,6 @@ impl Operation for Compare {
 
     fn traits(&self) -> Traits {
         let commutative = matches!(self, Compare::Eq | Compare::Ne);
-        Traits { cost: Cost::Cheap, elementwise: true, commutative }
+        Traits { commutative, ..Traits::elementwise(Cost::Cheap) }
     }
 }

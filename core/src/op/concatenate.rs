@@ -103,5 +103,5 @@ impl Operation for Concatenate {
         b.all(Concatenate { axis: self.axis + 1 })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

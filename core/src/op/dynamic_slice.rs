@@ -145,5 +145,5 @@ impl Operation for DynamicSlice {
         vec![Tensor::apply(gather, &[&b.operands[0], &start_vectors(b, 1)])]
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Cheap);
+    const TRAITS: Traits = Traits::movement(Cost::Cheap);
 }

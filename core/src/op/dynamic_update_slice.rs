@@ -149,5 +149,5 @@ impl Operation for DynamicUpdateSlice {
         vec![Tensor::apply(scatter, &[&x, &start_vectors(b, 2), &update])]
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Cheap);
+    const TRAITS: Traits = Traits::movement(Cost::Cheap);
 }

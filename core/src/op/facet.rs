@@ -25,6 +25,9 @@ pub struct Traits {
     /// or is a scalar (`select`, `clamp`). For `bitcast_convert_type` this holds only between
     /// dtypes of one size; passes see the other case by the differing shapes.
     pub elementwise: bool,
+    /// Each element of the results is an element of the operands as it is, in general at another
+    /// place. Choices by a condition or by an order are no movement.
+    pub movement: bool,
     /// Swapping the operands of a binary op changes no bit of the result.
     pub commutative: bool,
 }
@@ -32,7 +35,12 @@ pub struct Traits {
 impl Traits {
     /// An op that is not elementwise.
     pub const fn of(cost: Cost) -> Self {
-        Traits { cost, elementwise: false, commutative: false }
+        Traits { cost, elementwise: false, movement: false, commutative: false }
+    }
+
+    /// An op that moves elements.
+    pub const fn movement(cost: Cost) -> Self {
+        Traits { movement: true, ..Traits::of(cost) }
     }
 
     /// An elementwise op.

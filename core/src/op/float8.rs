@@ -25,39 +25,27 @@ pub(super) fn check(op: &Op, types: &[TensorType]) -> Result<()> {
     ))
 }
 
-/// Whether an op moves or converts elements, or leaves them to its regions.
+/// Whether an op moves, chooses or converts elements, or leaves them to its regions.
 fn stores(op: &Op) -> bool {
-    match op {
+    let stores = match op {
         Op::Constant(_)
         | Op::ConvertElementType(_)
         | Op::BitcastConvertType(_)
-        | Op::BroadcastInDim(_)
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Concatenate(_)
-        | Op::Reverse(_)
         | Op::Select(_)
         | Op::SelectN(_)
-        | Op::DynamicSlice(_)
-        | Op::DynamicUpdateSlice(_)
-        | Op::Gather(_)
-        | Op::TakeAlongAxis(_)
         | Op::Cond(_)
         | Op::Switch(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Checkpoint(_)
-        | Op::CheckpointName(_)
-        | Op::OptimizationBarrier(_)
         | Op::FunctionCall(_)
         | Op::CustomJvp(_)
         | Op::CustomVjp(_) => true,
         Op::Scatter(scatter) => scatter.kind == ScatterKind::Replace,
         Op::Unary(op) => *op == Unary::StopGradient,
         _ => false,
-    }
+    };
+    stores || op.traits().movement
 }
 
 /// A float dtype as [`encode`] reads its bits.

@@ -102,6 +102,6 @@ impl Operation for IntegerPow {
 
     fn traits(&self) -> Traits {
         let cost = if self.exponent < 0 { Cost::Expensive } else { Cost::Cheap };
-        Traits { cost, elementwise: true, commutative: false }
+        Traits::elementwise(cost)
     }
 }

@@ -167,5 +167,5 @@ impl Operation for Pad {
         vec![inside.select(&padded, &value)]
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

@@ -59,5 +59,5 @@ impl Operation for Permute {
         b.unary(Permute { permutation: in_front(&self.permutation) })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

@@ -124,5 +124,5 @@ impl Operation for Reshape {
         b.unary(Reshape { shape: b.shape(&self.shape) })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

@@ -48,5 +48,5 @@ impl Operation for Reverse {
         b.unary(Reverse { axes: shifted(&self.axes) })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

@@ -144,5 +144,5 @@ impl Operation for Slice {
         })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Free);
+    const TRAITS: Traits = Traits::movement(Cost::Free);
 }

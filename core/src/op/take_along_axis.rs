@@ -119,7 +119,7 @@ impl Operation for TakeAlongAxis {
         b.all(TakeAlongAxis { axis: self.axis + 1, ..self.clone() })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Cheap);
+    const TRAITS: Traits = Traits::movement(Cost::Cheap);
 
     /// Permutations come from the op itself or from a sort, so their indices are in range.
     fn lookup(&self, operands: &[TensorType]) -> Option<Lookup> {

@@ -141,11 +141,18 @@ impl Cursor<'_> {
                     DType::F32 => text.parse::<f32>().ok().map(Scalar::of),
                     _ => text.parse::<f64>().ok().map(|v| Scalar::from_f64(dtype, v)),
                 };
-                value.ok_or_else(|| self.error(token, "malformed number"))?
+                let value = value.ok_or_else(|| self.error(token, "malformed number"))?;
+                ensure!(
+                    !value.to_f64().is_nan(), self at token,
+                    "{text} is out of range for {dtype}, which has no infinity"
+                );
+                value
             }
             Kind::Name("inf") => {
                 self.advance();
-                Scalar::highest(dtype)
+                let value = Scalar::from_f64(dtype, f64::INFINITY);
+                ensure!(!value.to_f64().is_nan(), self at token, "{dtype} has no infinity");
+                value
             }
             Kind::Name("nan") if !negative => {
                 self.advance();

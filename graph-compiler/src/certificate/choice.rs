@@ -22,7 +22,6 @@ use super::elements::{
     number, range, union,
 };
 use crate::autodiff::unpoisoned;
-use crate::movement::moves_elements;
 use std::cell::Cell as ThreadCell;
 use std::cmp::Ordering;
 use wengert_core::build::Scope;
@@ -507,13 +506,12 @@ fn moves(op: &Op) -> bool {
     matches!(
         op,
         Op::Probe(_)
-            | Op::CheckpointName(_)
             | Op::Checkpoint(_)
             | Op::FunctionCall(_)
             | Op::CustomJvp(_)
             | Op::CustomVjp(_)
             | Op::CustomLinearSolve(_)
             | Op::Transposed(_)
-    ) || moves_elements(op)
+    ) || op.traits().movement
         || op.control().is_some()
 }

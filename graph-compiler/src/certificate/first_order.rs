@@ -24,7 +24,6 @@
 use super::bounded::unit;
 use crate::autodiff::{linearize, transpose, unpoisoned};
 use crate::calls::inline_wrappers;
-use crate::movement::moves_elements;
 use wengert_core::build::{Closure, Scope};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
@@ -424,9 +423,8 @@ fn rounds(op: &Op, operands: &[TensorType], results: &[TensorType]) -> bool {
         | Op::Iota(_)
         | Op::Sort(_)
         | Op::TopK(_)
-        | Op::Probe(_)
-        | Op::CheckpointName(_) => true,
-        op => moves_elements(op),
+        | Op::Probe(_) => true,
+        op => op.traits().movement,
     };
     !chooses && results.iter().any(|ty| ty.dtype.is_float())
 }

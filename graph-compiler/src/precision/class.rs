@@ -1,6 +1,5 @@
 //! The class of each op: how a policy of mixed precision treats it.
 
-use crate::movement::moves_elements;
 use wengert_core::Op;
 use wengert_core::op::{AttentionKind, Binary, Unary};
 
@@ -63,7 +62,7 @@ pub(super) fn class(op: &Op) -> Class {
         | Op::IsFinite(_)
         | Op::ConvertElementType(_) => Class::Elementwise,
         Op::SelectN(_) => Class::Movement,
-        op if moves_elements(op) => Class::Movement,
+        op if op.traits().movement => Class::Movement,
         Op::Normalize(_) => Class::Normalization,
         op if op.control().is_some() => Class::Control,
         _ => Class::Wide,

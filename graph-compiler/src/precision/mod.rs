@@ -129,8 +129,10 @@ impl Precision {
         match name {
             "bf16" => Ok(Precision::bf16()),
             "f16" => Ok(Precision::f16()),
-            _ => Err(Diagnostic::new(format!("there is no precision `{name}`"))
-                .help("there are bf16 and f16: products in halves with sums in f32")),
+            _ => Err(Diagnostic::new(format!("there is no precision `{name}`")).help(
+                "there are bf16 and f16: products in halves with sums in f32; without one, all is \
+                 f32",
+            )),
         }
     }
 

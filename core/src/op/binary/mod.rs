@@ -194,6 +194,6 @@ impl Operation for Binary {
     }
 
     fn traits(&self) -> Traits {
-        Traits { cost: self.cost(), elementwise: true, commutative: self.commutes() }
+        Traits { commutative: self.commutes(), ..Traits::elementwise(self.cost()) }
     }
 }

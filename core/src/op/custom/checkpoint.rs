@@ -155,7 +155,7 @@ macro_rules! identity {
 
             const DERIVATIVE: Derivative = $rule;
 
-            const TRAITS: Traits = Traits::elementwise(Cost::Free);
+            const TRAITS: Traits = Traits { elementwise: true, ..Traits::movement(Cost::Free) };
         }
     };
 }

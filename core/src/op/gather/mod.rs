@@ -290,7 +290,7 @@ impl Operation for Gather {
         vec![Tensor::apply(op, &[&b.operands[0], &b.operands[1]])]
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Cheap);
+    const TRAITS: Traits = Traits::movement(Cost::Cheap);
 
     /// The starts at which the window lies within the operand. With a `fill`, others are not a
     /// mistake.

@@ -145,6 +145,6 @@ impl Operation for Unary {
     }
 
     fn traits(&self) -> Traits {
-        Traits { cost: self.cost(), elementwise: true, commutative: false }
+        Traits::elementwise(self.cost())
     }
 }

@@ -92,5 +92,5 @@ impl Operation for WindowGather {
         b.all(WindowGather { windows: self.windows.batched() })
     }
 
-    const TRAITS: Traits = Traits::of(Cost::Cheap);
+    const TRAITS: Traits = Traits::movement(Cost::Cheap);
 }
