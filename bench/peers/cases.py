@@ -1,8 +1,8 @@
 """The cases of `cases.json`: their arrays, and the bounds on deviations of results."""
 
-# Bounds on deviations, relative to the greatest element of a result; for bf16 as a number of unit
-# roundoffs.
-BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8}
+# Bounds on deviations, relative to the greatest element of a result; for bf16 and mixed precision
+# as a number of unit roundoffs.
+BOUNDS = {"f32": 1e-5, "bf16": 16 * 2.0**-8, "mixed": 16 * 2.0**-8}
 
 # Kinds of f32 cases in which all contenders have the same initial values.
 BEGUN = ("training", "convolutional", "recurrent", "transformer", "inference")
@@ -72,6 +72,12 @@ def operands(case):
             "y": ([network["batch"]], (None, network["widths"][-1])),
         }
     raise ValueError(f"cases of kind `{name}` are not known here")
+
+
+def bound_of_losses(case):
+    """Greatest allowed deviation of a loss, relative to its value. In mixed precision each system
+    rounds at other places."""
+    return 1e-2 if case["dtype"] == "mixed" else 1e-4
 
 
 def bound_of(case):

@@ -228,21 +228,14 @@ class Bert:
         heads, c = self.network["heads"], self.network["width"]
 
         def layer_norm(x, gamma, beta):
-            centred = x - x.mean(-1, keepdims=True)
-            return (
-                centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-12) * gamma
-                + beta
-            )
+            return transformer.jax_norm(jax, x, gamma, beta, 1e-12)
 
         def attention(q, k, v, mask):
             if fused:
                 return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None, None])
-            scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(c // heads)
-            return jnp.einsum(
-                "bhqk,bkhd->bqhd",
-                jax.nn.softmax(jnp.where(mask[:, None, None], scores, -jnp.inf), -1),
-                v,
-            )
+            scores = transformer.jax_wide(jax, jnp.einsum("bqhd,bkhd->bhqk", q, k))
+            scores = jnp.where(mask[:, None, None], scores / math.sqrt(c // heads), -jnp.inf)
+            return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
 
         def function(parameters, x, mask):
             words, positions, types, gamma, beta, *rest = parameters
@@ -262,7 +255,7 @@ class Bert:
                 )
                 wide = jax.nn.gelu(h @ fc + fc_b, approximate=False)
                 h = layer_norm(h + wide @ back + back_b, gamma_2, beta_2)
-            total = jnp.where(mask[..., None], h, 0.0).sum(1)
+            total = jnp.where(mask[..., None], transformer.jax_wide(jax, h), 0.0).sum(1)
             return total / jnp.sqrt((total * total).sum(-1, keepdims=True))
 
         return function

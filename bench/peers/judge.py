@@ -5,13 +5,13 @@ import math
 import drawing
 import inference
 import steps
-from cases import LARGE, bound_of
+from cases import LARGE, bound_of, bound_of_losses
 from telling import progress
 
 
-def verdict(case, worst, compared):
+def verdict(case, worst, compared, bound=None):
     """Parity in the form of records; a wrong result is an error."""
-    bound = bound_of(case)
+    bound = bound or bound_of(case)
     if not worst <= bound:
         raise ArithmeticError(
             f"the result is wrong: it deviates by {worst:.3e} from a computation in f64, "
@@ -35,7 +35,7 @@ def best(contender, case, ways, plain):
             (abs(l - e) / e for l, e in zip(losses, expected)),
             key=lambda v: math.inf if math.isnan(v) else v,
         )
-        return verdict(case, worst, len(expected)) | {"losses": losses}
+        return verdict(case, worst, len(expected), bound_of_losses(case)) | {"losses": losses}
 
     return fastest(contender, case, ways, judge)
 
@@ -84,8 +84,8 @@ def fastest(contender, case, ways, judge):
     return parity
 
 
-def agree(found, expected):
+def agree(case, found, expected):
     """Checks that two contenders' losses from the same initial numbers agree."""
     for l, e in zip(found.get("losses", ()), expected.get("losses", ())):
-        if not abs(l - e) <= 1e-4 * abs(e):
+        if not abs(l - e) <= bound_of_losses(case) * abs(e):
             raise ArithmeticError(f"the result is wrong: a loss is {l}, another contender's {e}")

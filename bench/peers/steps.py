@@ -36,6 +36,7 @@ def same(parameters):
 
 
 def jax_cross_entropy(jax, logits, y):
+    logits = transformer.jax_wide(jax, logits)
     chosen = jax.numpy.take_along_axis(logits, y[..., None], -1)[..., 0]
     return (jax.nn.logsumexp(logits, -1) - chosen).mean()
 
@@ -224,11 +225,12 @@ class Recurrent:
                 hidden, cell = state
                 i, f, g, o = jnp.split(projected + hidden @ recurrent, 4, -1)
                 cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-                hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+                hidden = (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(x.dtype)
                 return (hidden, cell), hidden
 
             zeros = jnp.zeros((x.shape[1], recurrent.shape[0]), x.dtype)
-            _, hidden = jax.lax.scan(step, (zeros, zeros), x @ inputs + bias)
+            state = (zeros, transformer.jax_wide(jax, zeros))
+            _, hidden = jax.lax.scan(step, state, x @ inputs + bias)
             return jax_cross_entropy(jax, hidden @ weight + out, y)
 
         return {"": loss}

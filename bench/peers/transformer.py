@@ -96,6 +96,19 @@ def torch_loss(torch, network):
 # ---------------------------------------------------------------------------------------------- jax
 
 
+def jax_wide(jax, x):
+    """x in f32, if it is bf16."""
+    return x.astype(jax.numpy.promote_types(x.dtype, jax.numpy.float32))
+
+
+def jax_norm(jax, x, gamma, beta, epsilon):
+    """Layer norm, whose statistics are at least f32."""
+    wide = jax_wide(jax, x)
+    centred = wide - wide.mean(-1, keepdims=True)
+    deviation = jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + epsilon)
+    return (centred * deviation * gamma + beta).astype(x.dtype)
+
+
 def jax_logits(jax, network, fused):
     """Logits as a function of parameters and tokens. Attention is `jax.nn.dot_product_attention` if
     `fused`, otherwise einsums."""
@@ -103,19 +116,15 @@ def jax_logits(jax, network, fused):
     heads, c = network["heads"], network["width"]
 
     def norm(x, gamma, beta):
-        centred = x - x.mean(-1, keepdims=True)
-        return (
-            centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * gamma
-            + beta
-        )
+        return jax_norm(jax, x, gamma, beta, 1e-5)
 
     def attention(q, k, v):
         if fused:
             return jax.nn.dot_product_attention(q, k, v, is_causal=True)
         t = q.shape[1]
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(c // heads)
+        scores = jax_wide(jax, jnp.einsum("bqhd,bkhd->bhqk", q, k)) / math.sqrt(c // heads)
         scores = jnp.where(jnp.tril(jnp.ones((t, t), bool)), scores, -jnp.inf)
-        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
 
     def logits(parameters, x):
         wte, wpe, *rest = parameters
@@ -144,7 +153,7 @@ def jax_loss(jax, network, fused):
     logits, jnp = jax_logits(jax, network, fused), jax.numpy
 
     def loss(parameters, x, y):
-        found = logits(parameters, x)
+        found = jax_wide(jax, logits(parameters, x))
         chosen = jnp.take_along_axis(found, y[..., None], -1)[..., 0]
         return (jax.nn.logsumexp(found, -1) - chosen).mean()
 

@@ -49,7 +49,8 @@ def measure(contenders, cases, settings):
             progress(f"{contender.name}: preparing {case['id']}")
             try:
                 parity = contender.prepare(case)
-                agree(parity, next((e["parity"] for e in entrants if e["case"] is case), {}))
+                first = next((e["parity"] for e in entrants if e["case"] is case), {})
+                agree(case, parity, first)
                 entrant = {
                     "contender": contender,
                     "case": case,
@@ -62,7 +63,9 @@ def measure(contenders, cases, settings):
                 failed.append({"case": case["id"], "contender": contender.name, "why": why(error)})
     for number in range(settings["rounds"]):
         progress(f"round {number + 1} of {settings['rounds']}, {len(entrants)} entrants")
-        for entrant in entrants if number % 2 == 0 else reversed(entrants):
+        first = number // 2 % max(len(entrants), 1)
+        order = entrants[first:] + entrants[:first]
+        for entrant in order if number % 2 == 0 else reversed(order):
             if entrant["why"]:
                 continue
             contender, case, runs = entrant["contender"], entrant["case"], entrant["runs"]

@@ -14,7 +14,7 @@ use crate::record::Record;
 use crate::resident::Local;
 use crate::spin::spin;
 use crate::starts::start;
-use crate::suite::{Choice, ONE_THREAD, Own, Run};
+use crate::suite::{Choice, IN_F32, ONE_THREAD, Own, Run};
 use crate::table::markdown;
 use crate::yardstick::YARDSTICK;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -49,10 +49,11 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
-    /// Measures the table of C1 to C12 on the CPU: products, chains, training steps, inference,
-    /// starts, products of bf16, updates in place, decoding; each contender runs in its own process
+    /// Measures the table of C1 to C12, C15 and C16 on the CPU: products, chains, training steps,
+    /// inference, starts, products of bf16, updates in place, decoding, networks in mixed
+    /// precision; each contender runs in its own process
     Cpu {
-        /// Only these rows of the table: C1 to C6, C10 to C12, or C7, C8 or C9 for starts
+        /// Only these rows of the table: C1 to C6, C10 to C12, C15, C16, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         /// Measures this library on one thread, too
@@ -91,7 +92,7 @@ enum Task {
     Memory(Asked),
     /// Profiles cases on the CPU, kernel by kernel
     Profile {
-        /// Only these rows of the table: C1 to C6
+        /// Only these rows of the table: C1 to C6, C15, C16
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         /// Only cases whose name contains one of these texts
@@ -139,7 +140,7 @@ enum Task {
         /// Writes a .graph file of each program into this folder instead
         #[arg(long, value_name = "FOLDER")]
         save: Option<PathBuf>,
-        /// Only programs of these rows of the table: C1 to C12
+        /// Only programs of these rows of the table: C1 to C12, C15, C16
         #[arg(long, value_name = "LABEL", requires = "save")]
         suite: Vec<String>,
         /// Only programs of cases whose name contains one of these texts
@@ -178,6 +179,8 @@ enum Who {
     RustLoop,
     /// This library on one thread.
     OneThread,
+    /// This library, with cases in mixed precision in f32.
+    F32,
     /// This library, as a measure of the machine's speed.
     Yardstick,
 }
@@ -347,6 +350,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
                     let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
                     Box::new(Local::new(ONE_THREAD, device, options))
                 }
+                Who::F32 => Box::new(Local::new(IN_F32, device, DeviceOptions::default()).in_f32()),
                 Who::Yardstick => Box::new(Local::new(YARDSTICK, device, DeviceOptions::default())),
                 Who::RustLoop => Box::new(Native::new(threads()?)),
             };

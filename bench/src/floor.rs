@@ -166,7 +166,7 @@ fn is_copy(m: &Measurement) -> bool {
 }
 
 fn is_of_halves(m: &Measurement) -> bool {
-    m.case.split(' ').any(|word| word == "bf16")
+    m.case.split(' ').any(|word| matches!(word, "bf16" | "mixed"))
 }
 
 #[cfg(test)]

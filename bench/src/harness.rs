@@ -3,9 +3,11 @@
 //! An *entrant* is a case by a contender. All entrants of a group are prepared (compiled, data in
 //! place, result compared), then warmed up, which also determines the number of runs in a sample.
 //! Then come the rounds: in each, every entrant gives one sample of many runs and one of a single
-//! run. The order of every other round is reversed, so that no entrant always runs after the same
-//! neighbour. Before its sample an entrant runs once untimed: its threads have slept and the
-//! caches hold another entrant's data, unlike in a program that trains or answers requests.
+//! run. The order of every other round is reversed, and each pair of rounds begins with another
+//! entrant. So none always runs after the same neighbour, and all equally often after themselves,
+//! with a part of their data still in the caches. Before its sample an entrant runs once untimed:
+//! its threads have slept and the caches hold another entrant's data, unlike in a program that
+//! trains or answers requests.
 
 use crate::case::Case;
 use crate::parity::Parity;
@@ -120,7 +122,8 @@ pub fn measure(
             let of_case =
                 entrants.iter().find(|e: &&Entrant| e.case.id == case.id).map(|e| e.parity);
             let ready = contender.prepare(case).and_then(|parity| {
-                of_case.map_or(Ok(()), |first| parity.agree(&first))?;
+                of_case
+                    .map_or(Ok(()), |first| parity.agree(&first, case.dtype.bound_of_losses()))?;
                 Ok((parity, warm(contender, case, settings)?))
             });
             match ready {
@@ -153,6 +156,8 @@ pub fn measure(
     for round in 0..rounds {
         progress(&format!("round {} of {rounds}, {} entrants", round + 1, entrants.len()));
         let mut order: Vec<&mut Entrant> = entrants.iter_mut().collect();
+        let first = round / 2 % order.len().max(1);
+        order.rotate_left(first);
         if round % 2 == 1 {
             order.reverse();
         }
@@ -311,8 +316,8 @@ mod tests {
         assert_eq!(found("a"), (20, 0.001, 0.001, 3));
         assert_eq!(found("b"), (5, 0.004, 0.004, 3));
 
-        // After the warm-up come the rounds, the second in reverse. Each sample has a run before
-        // it and another after it.
+        // After the warm-up come the rounds: the second in reverse, the third from the second
+        // entrant on. Each sample has a run before it and another after it.
         let calls = calls.borrow();
         let summed_by = |name: &str, runs: u64| format!("{name} {} {runs}", summed.id);
         let samples: Vec<&String> =

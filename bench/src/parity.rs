@@ -26,19 +26,16 @@ pub struct Parity {
 /// Steps whose losses are compared between contenders.
 pub const STEPS: usize = 3;
 
-/// Greatest relative deviation of a loss from another contender's.
-pub const BOUND_OF_LOSSES: f64 = 1e-4;
-
 impl Parity {
     /// Compares losses with another contender's, if both have some.
     ///
-    /// Error: they deviate by more than [`BOUND_OF_LOSSES`].
-    pub fn agree(&self, other: &Parity) -> Result<()> {
+    /// Error: one deviates by more than `bound`, relative to the other contender's.
+    pub fn agree(&self, other: &Parity, bound: f64) -> Result<()> {
         let (Some(found), Some(expected)) = (self.losses, other.losses) else { return Ok(()) };
         for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
             let deviation = (found - expected).abs() / expected.abs();
             // A loss that is NaN never agrees.
-            if deviation.is_nan() || deviation > BOUND_OF_LOSSES {
+            if deviation.is_nan() || deviation > bound {
                 let step = step + 1;
                 return Err(Diagnostic::new(format!(
                     "the result is wrong: loss (or digest) {step} is {found}, another \
@@ -163,11 +160,11 @@ mod tests {
     fn losses_agree_but_for_rounding() {
         let of = |losses| Parity { compared: 1, worst: 0.0, bound: 1.0, losses };
         let ours = of(Some([8.0, 7.5, 7.0]));
-        assert!(ours.agree(&of(None)).is_ok() && of(None).agree(&ours).is_ok());
-        assert!(of(Some([8.0, 7.5001, 7.0])).agree(&ours).is_ok());
-        let error = of(Some([8.0, 7.5, 7.01])).agree(&ours).unwrap_err().message;
+        assert!(ours.agree(&of(None), 1e-4).is_ok() && of(None).agree(&ours, 1e-4).is_ok());
+        assert!(of(Some([8.0, 7.5001, 7.0])).agree(&ours, 1e-4).is_ok());
+        let error = of(Some([8.0, 7.5, 7.01])).agree(&ours, 1e-4).unwrap_err().message;
         assert!(error.contains("loss (or digest) 3 is 7.01, another contender's 7"), "{error}");
-        assert!(of(Some([f64::NAN, 7.5, 7.0])).agree(&ours).is_err());
+        assert!(of(Some([f64::NAN, 7.5, 7.0])).agree(&ours, 1e-4).is_err());
     }
 
     #[test]

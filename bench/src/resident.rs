@@ -89,13 +89,20 @@ pub struct Local {
     name: String,
     device: Device,
     options: DeviceOptions,
+    /// Cases in mixed precision run in f32.
+    in_f32: bool,
     residents: BTreeMap<String, Resident>,
 }
 
 impl Local {
     /// A contender without cases.
     pub fn new(name: &str, device: Device, options: DeviceOptions) -> Local {
-        Local { name: name.into(), device, options, residents: BTreeMap::new() }
+        Local { name: name.into(), device, options, in_f32: false, residents: BTreeMap::new() }
+    }
+
+    /// The same contender, but it runs cases in mixed precision in f32.
+    pub fn in_f32(self) -> Local {
+        Local { in_f32: true, ..self }
     }
 }
 
@@ -109,9 +116,10 @@ impl Contender for Local {
     }
 
     fn prepare(&mut self, case: &Case) -> Result<Parity> {
-        let made = case.make()?;
+        let entered = if self.in_f32 { &case.in_f32() } else { case };
+        let made = entered.make()?;
         let mut resident = Resident::open(self.device, &self.options, &made)?;
-        let parity = (made.check)(&mut resident, case, &made.variables)?;
+        let parity = (made.check)(&mut resident, entered, &made.variables)?;
         self.residents.insert(case.id.clone(), resident);
         Ok(parity)
     }

@@ -8,7 +8,7 @@
 //! be chosen.
 
 use crate::busy;
-use crate::case::Case;
+use crate::case::{Case, Float};
 use crate::harness::{Contender, measure};
 use crate::machine::Machine;
 use crate::process::Process;
@@ -37,6 +37,9 @@ const FAST: &str = "wengert (fast products)";
 
 /// The name of this library on one thread.
 pub(crate) const ONE_THREAD: &str = "wengert (1 thread)";
+
+/// The name of this library on cases in mixed precision, but in f32.
+pub(crate) const IN_F32: &str = "wengert (f32)";
 
 /// The label of a group, `C3` of `C3 GPT`; None for groups without a label.
 pub fn label(group: &str) -> Option<&str> {
@@ -74,7 +77,7 @@ impl<'a> Choice<'a> {
         };
         if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
             return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
-                .help("rows are C1 to C12; those of C4 are not among small extents"));
+                .help("rows are C1 to C12, C15 and C16; those of C4 are not among small extents"));
         }
         let named = |case: &&Case| {
             only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()))
@@ -157,7 +160,8 @@ impl Run<'_> {
             let of_group: Vec<&Case> =
                 choice.cases.iter().copied().filter(|c| c.group == group).collect();
             let mut told = |line: &str| progress(&format!("{group}: {line}"));
-            let mut contenders = self.contenders(&mut record)?;
+            let mixed = of_group.iter().any(|case| case.dtype == Float::Mixed);
+            let mut contenders = self.contenders(mixed, &mut record)?;
             let beside = match self.own {
                 Own::Processes => yardsticks(&of_group, choice.all),
                 Own::Here => Vec::new(),
@@ -219,13 +223,16 @@ impl Run<'_> {
         })
     }
 
-    /// All contenders that take part; absent ones are noted in the record.
-    fn contenders(&self, record: &mut Record) -> Result<Vec<Box<dyn Contender>>> {
+    /// All contenders that take part; absent ones are noted in the record. `mixed`: cases are in
+    /// mixed precision.
+    fn contenders(&self, mixed: bool, record: &mut Record) -> Result<Vec<Box<dyn Contender>>> {
         let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
         match self.own {
             Own::Processes => {
                 let one_thread = self.one_thread.then_some("one-thread");
-                for who in ["wengert", "rust-loop"].into_iter().chain(one_thread) {
+                let in_f32 = mixed.then_some("f32");
+                let others = one_thread.into_iter().chain(in_f32);
+                for who in ["wengert", "rust-loop"].into_iter().chain(others) {
                     enter(&self.own_starter(who)?, &mut contenders, record)?;
                 }
             }

@@ -7,7 +7,7 @@ use crate::busy;
 use crate::floor::{Floors, LOOP, in_turns, is_reference};
 use crate::record::{Measurement, Record};
 use crate::statistics::{geometric_mean, paired};
-use crate::suite::{ONE_THREAD, label};
+use crate::suite::{IN_F32, ONE_THREAD, label};
 use crate::yardstick::is_yardstick;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -65,7 +65,9 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         "\n{header} of floor | latency | ns/element | GB/s | of bandwidth | GFLOP/s | ratio |\n\
          {rule}---:|---:|---:|---:|---:|---:|---:|\n"
     );
-    let (mut ratios, mut to_one_thread) = (Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    // Ratios to this library with other settings.
+    let mut to_others = [(ONE_THREAD, "one thread"), (IN_F32, "f32")].map(|of| (of, Vec::new()));
     for case in cases {
         let of_case: Vec<&Measurement> =
             measurements.iter().copied().filter(|m| m.case == case).collect();
@@ -102,9 +104,10 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
         let ratio =
             ours.and_then(|ours| others.map(|m| ratio(records, m, ours)).min_by(f64::total_cmp));
         ratios.extend(ratio);
-        let one_thread = of_case.iter().find(|m| m.contender == ONE_THREAD);
-        to_one_thread
-            .extend(ours.zip(one_thread).map(|(ours, one)| self::ratio(records, one, ours)));
+        for ((contender, _), found) in &mut to_others {
+            let other = of_case.iter().find(|m| m.contender == *contender);
+            found.extend(ours.zip(other).map(|(ours, other)| self::ratio(records, other, ours)));
+        }
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
             text,
@@ -123,12 +126,13 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
             ratios.len()
         );
     }
-    if let Some(mean) = geometric_mean(&to_one_thread) {
-        let least = to_one_thread.iter().copied().fold(f64::INFINITY, f64::min);
+    for ((_, name), found) in to_others {
+        let Some(mean) = geometric_mean(&found) else { continue };
+        let least = found.iter().copied().fold(f64::INFINITY, f64::min);
         _ = writeln!(
             text,
-            "\nGeometric mean of {} ratios to one thread: {mean:.2}, the least {least:.2}.",
-            to_one_thread.len()
+            "\nGeometric mean of {} ratios to {name}: {mean:.2}, the least {least:.2}.",
+            found.len()
         );
     }
     text

@@ -35,7 +35,9 @@ pub(crate) fn yardsticks(group: &[&Case], catalogue: &[Case]) -> Vec<Case> {
     }
     let Some(network) = group.iter().find(|case| is_network(case)) else { return Vec::new() };
     let product = |case: &&Case| match case.kind {
-        Kind::Gemm { extent, .. } if case.dtype == network.dtype => extent <= EXTENT,
+        Kind::Gemm { extent, .. } => {
+            case.dtype.dtype() == network.dtype.of_products() && extent <= EXTENT
+        }
         _ => false,
     };
     let copy = |case: &&Case| matches!(case.kind, Kind::Chain { chain: Chain::Copy, .. });
@@ -88,6 +90,8 @@ mod tests {
         };
         assert_eq!(of("C3"), beside("C3 GPT"));
         assert_eq!(of("C5 LSTM"), beside("C5 LSTM"));
+        let of_halves = of("C15 GPT-2");
+        assert_eq!(of_halves[0], ("gemm bf16 1024".to_owned(), "C15 GPT-2".to_owned()));
         assert_eq!((of("C1"), of("C2"), of("C10")), (vec![], vec![], vec![]));
         assert!(!of("C6").is_empty());
         let reading = |group: &str| vec![("sum f32 64M".to_owned(), group.to_owned())];

@@ -45,7 +45,7 @@ fn a_wrong_result_is_found_out() {
         let made = case.make().unwrap();
         let mut other = made.variables.clone();
         for (_, value) in other.iter_mut().filter(|(_, v)| v.dtype().is_float()) {
-            let larger: Vec<f32> = value.scalars().map(|s| 1.5 * s.to_f64() as f32).collect();
+            let larger: Vec<f32> = value.scalars().map(|s| 3.0 * s.to_f64() as f32).collect();
             *value = Literal::from_vec(value.shape(), larger).unwrap().convert(value.dtype());
         }
         let mut resident = Resident::open(Device::Cpu, &DeviceOptions::default(), &made).unwrap();
@@ -79,7 +79,7 @@ fn names_are_different_and_references_exist() {
             catalogue_of_cpu(small).into_iter().map(|c| c.group).collect();
         let numbered = groups.iter().filter_map(|g| g.split(' ').next()).collect::<BTreeSet<_>>();
         let c4 = if small { "" } else { " C4" };
-        let wanted = format!("C1 C10 C11 C12 C2 C3{c4} C5 C6 steps");
+        let wanted = format!("C1 C10 C11 C12 C15 C16 C2 C3{c4} C5 C6 steps");
         assert_eq!(numbered.into_iter().collect::<Vec<_>>().join(" "), wanted);
     }
     let dtypes: Vec<DType> = catalogue(false).iter().map(|c| c.dtype.dtype()).collect();
@@ -247,9 +247,13 @@ fn the_cpu_is_measured_beside_plain_loops() {
     // Each group of networks has a product and a copy as yardsticks. The table has no rows for
     // them.
     let groups = ["C3 GPT", "C5 MLPs", "C5 convnet", "C5 LSTM", "C6 MLP", "C6 BERT", "C6 GPT-2"];
-    for group in groups {
+    let mixed = ["C15 GPT", "C16 MLPs", "C16 convnet", "C16 LSTM"].map(str::to_owned);
+    let inferred = ["MLP", "BERT", "GPT-2"].map(|of| format!("C16 inference of {of}"));
+    let groups: Vec<String> =
+        groups.map(str::to_owned).into_iter().chain(mixed).chain(inferred).collect();
+    for group in &groups {
         let beside =
-            record.measurements.iter().filter(|m| m.group == group && m.contender == "yardstick");
+            record.measurements.iter().filter(|m| m.group == *group && m.contender == "yardstick");
         assert_eq!(beside.count(), 2, "{group}");
     }
     // Each group of cases that read has a sum.
@@ -261,7 +265,11 @@ fn the_cpu_is_measured_beside_plain_loops() {
         assert_eq!(beside.unwrap().case, "sum f32 64K");
     }
     assert_eq!(of("yardstick"), 2 * groups.len() + groups_that_read.len());
-    assert!(!String::from_utf8(output.stdout).unwrap().contains("yardstick"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains("yardstick"));
+    // Cases in mixed precision are measured in f32, too.
+    assert_eq!(of("wengert (f32)"), 8);
+    assert!(text.contains("Geometric mean of 8 ratios to f32: "), "{text}");
 }
 
 /// This library on one thread is a further contender, and other processes spin.

@@ -131,6 +131,15 @@ class Jax:
             "residual": lambda x, w, r: (x @ w + r,),
         }[kind["epilogue"]]
 
+    def mixed(self, case, function):
+        """The function with all floats in bf16, if the case is in mixed precision. Derivatives with
+        respect to f32 parameters are f32."""
+        jax, jnp = self.jax, self.jax.numpy
+        if case["dtype"] != "mixed":
+            return function
+        half = lambda a: a.astype(jnp.bfloat16) if jnp.issubdtype(a.dtype, jnp.floating) else a
+        return lambda *arguments: function(*jax.tree.map(half, arguments))
+
     def steps(self, case):
         """Variants of a network's training step by name."""
         jax, jnp, network = self.jax, self.jax.numpy, steps.of(case)
@@ -164,7 +173,8 @@ class Jax:
             return wide
 
         return {
-            name: lambda loss=loss: step(loss, jnp.float32, True) for name, loss in losses.items()
+            name: lambda loss=loss: step(self.mixed(case, loss), jnp.float32, True)
+            for name, loss in losses.items()
         }, plain
 
     def updates(self, case):
@@ -229,10 +239,12 @@ class Jax:
             parameters = [jnp.asarray(p) for p in drawing.parameters(network.shapes)]
 
         def way(fused):
-            function = jax.jit(network.jax_function(jax, fused))
+            function = jax.jit(self.mixed(case, network.jax_function(jax, fused)))
             return lambda: (function(parameters, *inputs),)
 
-        return {"einsum": lambda: way(False), "fused": lambda: way(True)}, lambda result: result
+        return {"einsum": lambda: way(False), "fused": lambda: way(True)}, (
+            lambda result: result.astype(jnp.float32)
+        )
 
     def prepare(self, case):
         jax, jnp = self.jax, self.jax.numpy

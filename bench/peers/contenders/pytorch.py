@@ -49,6 +49,9 @@ class Torch:
         if case["kind"]["is"] == "window":
             # Eager code writes in place.
             return self.name == "torch"
+        if case["kind"]["is"] == "recurrent" and case["dtype"] == "mixed":
+            # On CPUs the LSTM layer does not run under autocast.
+            return False
         # On CPUs the LSTM layer is one op that the compiler does not compile. The eager case is the
         # same.
         return (
@@ -175,6 +178,18 @@ class Torch:
 
         return replay
 
+    def mixed(self, case, function):
+        """The function under autocast, if the case is in mixed precision."""
+        if case["dtype"] != "mixed":
+            return function
+        torch, kind = self.torch, self.device.partition(":")[0]
+
+        def cast(*arguments):
+            with torch.autocast(kind, torch.bfloat16):
+                return function(*arguments)
+
+        return cast
+
     def steps(self, case):
         """Variants of a network's training step by name, and its plain step in f64."""
         torch, network = self.torch, steps.of(case)
@@ -191,7 +206,7 @@ class Torch:
 
         ways = {}
         for form, (loss, turn) in network.torch_losses(torch).items():
-            compiled = self.compiled(loss)
+            compiled = self.compiled(self.mixed(case, loss))
             # On a GPU, and for small numbers of parameters, the fused optimiser is the fastest.
             large = case["work"]["elements"] >= LARGE and self.name != "torch.graph"
             for optimiser in ("foreach", "fused") if large else ("fused",):
@@ -215,13 +230,13 @@ class Torch:
         parameters = [
             torch.from_numpy(p).to(self.device) for p in drawing.parameters(network.shapes)
         ]
-        function = self.compiled(network.torch_function(torch))
+        function = self.compiled(self.mixed(case, network.torch_function(torch)))
 
         def run():
             with torch.no_grad():
                 return (function(parameters, *inputs),)
 
-        return {"": lambda: run}, lambda result: result.cpu().numpy()
+        return {"": lambda: run}, lambda result: result.float().cpu().numpy()
 
     def decode(self, case):
         """Variants of a step of decoding by name. A step writes into its caches."""

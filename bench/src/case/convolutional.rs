@@ -135,7 +135,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     let y: Vec<usize> = values("y").map(|v| v as usize).collect();
     let names = network.parameters().into_iter().map(|(name, ..)| format!("model.{name}"));
     let plain = |parameters: &[Vec<f64>]| plain(network, parameters, &x, &y);
-    check_steps(resident, &names.collect::<Vec<_>>(), Algorithm::Adam, &plain)
+    let names = names.collect::<Vec<_>>();
+    check_steps(resident, &names, Algorithm::Adam, case.dtype.bound(), &plain)
 }
 
 /// Index of each element of each 3 × 3 window in images `[B, extent, extent, channels]`; None in

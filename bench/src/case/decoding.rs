@@ -8,7 +8,7 @@
 
 use super::{Case, Drawn, Float, Kind, Made, drawn, first, llama, program, read, read_of_memory};
 use crate::data::{labels, uniform};
-use crate::parity::{Comparison, Parity, digest, rounding};
+use crate::parity::{Comparison, Parity, digest};
 use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
@@ -222,15 +222,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     }
     // Contenders round bf16 at other places, so their digests differ.
     let losses = (case.dtype == Float::F32).then(|| digest(&found));
-    Ok(Parity { losses, ..comparison.finish(bound(case.dtype))? })
-}
-
-/// Deviations within the roundings of all layers.
-fn bound(dtype: Float) -> f64 {
-    match dtype {
-        Float::F32 => 2e-5,
-        Float::Bf16 => 16.0 * rounding(DType::BF16),
-    }
+    Ok(Parity { losses, ..comparison.finish(case.dtype.bound())? })
 }
 
 #[cfg(test)]

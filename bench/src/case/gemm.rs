@@ -279,7 +279,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
 fn bound(dtype: Float) -> f64 {
     match dtype {
         Float::F32 => 32.0 * rounding(DType::F32),
-        Float::Bf16 => 8.0 * rounding(DType::BF16),
+        Float::Bf16 | Float::Mixed => 8.0 * rounding(DType::BF16),
     }
 }
 

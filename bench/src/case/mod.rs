@@ -44,12 +44,13 @@ pub use unet::UNet;
 pub use window::Window;
 
 use crate::data::uniform;
-use crate::parity::Parity;
+use crate::parity::{Parity, rounding};
 use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
 use crate::suite::label;
 use serde::{Deserialize, Serialize};
 use wengert::core::build::FunctionBuilder;
+use wengert::prelude::Precision;
 use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, TensorType};
 
 /// A case.
@@ -79,15 +80,18 @@ pub enum Float {
     F32,
     /// 16 bits, 8 of them mantissa.
     Bf16,
+    /// f32, but products and what stands between them are bf16, by the library's
+    /// [policy](Precision::bf16). Other systems use theirs.
+    Mixed,
 }
 
 impl Float {
     const ALL: [Float; 2] = [Float::F32, Float::Bf16];
 
-    /// The library's dtype.
+    /// The library's dtype of variables.
     pub fn dtype(self) -> DType {
         match self {
-            Float::F32 => DType::F32,
+            Float::F32 | Float::Mixed => DType::F32,
             Float::Bf16 => DType::BF16,
         }
     }
@@ -101,7 +105,26 @@ impl Float {
         match self {
             Float::F32 => "f32",
             Float::Bf16 => "bf16",
+            Float::Mixed => "mixed",
         }
+    }
+
+    /// The dtype of products.
+    pub(crate) fn of_products(self) -> DType {
+        if self == Float::F32 { DType::F32 } else { DType::BF16 }
+    }
+
+    /// Greatest deviation of a network's results, within the roundings of all layers.
+    fn bound(self) -> f64 {
+        match self.of_products() {
+            DType::BF16 => 16.0 * rounding(DType::BF16),
+            _ => 2e-5,
+        }
+    }
+
+    /// Greatest relative deviation of a loss from another contender's.
+    pub(crate) fn bound_of_losses(self) -> f64 {
+        if self == Float::Mixed { 1e-2 } else { 1e-4 }
     }
 }
 
@@ -254,11 +277,12 @@ pub fn catalogue(small: bool) -> Vec<Case> {
     cases
 }
 
-/// The cases of `wengert-bench cpu`, in f32 except for C10 to C12, in the groups of its table: C1
-/// products, C2 chains in the caches and in memory, C3 to C5 training steps, C6 inference, C10
-/// products of bf16, C11 updates of windows in place, C12 decoding of tokens with the products of
-/// few rows that it consists of. (C7 to C9 are [starts](crate::starts).) The group that shows a
-/// step's fixed costs has no number.
+/// The cases of `wengert-bench cpu`, in f32 except for those from C10 on, in the groups of its
+/// table: C1 products, C2 chains in the caches and in memory, C3 to C5 training steps, C6
+/// inference, C10 products of bf16, C11 updates of windows in place, C12 decoding of tokens with
+/// the products of few rows that it consists of, C15 and C16 the networks of C3 to C6 in mixed
+/// precision. (C7 to C9 are [starts](crate::starts).) The group that shows a step's fixed costs has
+/// no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product = |kind: &Kind| {
@@ -288,13 +312,13 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             Kind::Sum { .. } => "C12 reading",
             Kind::Product { product } if product.rows <= gemm::FEW_ROWS => match case.dtype {
                 Float::F32 => "C12 products of f32",
-                Float::Bf16 => "C12 products of bf16",
+                Float::Bf16 | Float::Mixed => "C12 products of bf16",
             },
             // The larger network has a group of its own, as in C3 and C4.
             Kind::Decoding { network } if network.width > DECODER => "C12 decoding, large",
             Kind::Decoding { .. } => match case.dtype {
                 Float::F32 => "C12 decoding f32",
-                Float::Bf16 => "C12 decoding bf16",
+                Float::Bf16 | Float::Mixed => "C12 decoding bf16",
             },
             Kind::Gemm { .. } | Kind::Product { .. } if case.dtype == Float::Bf16 => OF_BF16,
             Kind::Gemm { .. } | Kind::Product { .. } => "C1 products",
@@ -314,8 +338,10 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
         };
         case.group = group.into();
     }
+    let mixed: Vec<Case> = cases.iter().filter_map(Case::in_mixed_precision).collect();
+    cases.extend(mixed);
     // Sorts by label.
-    let late = ["C10", "C11", "C12"];
+    let late = ["C10", "C11", "C12", "C15", "C16"];
     cases.sort_by_key(|case| late.iter().position(|late| label(&case.group) == Some(*late)));
     cases
 }
@@ -361,8 +387,43 @@ impl Case {
         name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
     }
 
+    /// The same network in mixed precision, in the row of the table that has it.
+    fn in_mixed_precision(&self) -> Option<Case> {
+        let (label, name) = self.group.split_once(' ')?;
+        let label = match label {
+            "C3" | "C4" => "C15",
+            "C5" | "C6" => "C16",
+            _ => return None,
+        };
+        let inference =
+            if matches!(self.kind, Kind::Inference { .. }) { "inference of " } else { "" };
+        Some(Case {
+            id: format!("{} {}", self.id, Float::Mixed.name()),
+            group: format!("{label} {inference}{name}"),
+            dtype: Float::Mixed,
+            ..self.clone()
+        })
+    }
+
+    /// The case without a policy.
+    pub(crate) fn in_f32(&self) -> Case {
+        Case { dtype: Float::F32, ..self.clone() }
+    }
+
     /// Makes program and data.
     pub fn make(&self) -> Result<Made> {
+        self.with_policy(self.make_plain()?)
+    }
+
+    /// The case in mixed precision, if it is.
+    fn with_policy(&self, mut made: Made) -> Result<Made> {
+        if self.dtype == Float::Mixed {
+            made.program.precision(&Precision::bf16())?;
+        }
+        Ok(made)
+    }
+
+    fn make_plain(&self) -> Result<Made> {
         let dtype = self.dtype.dtype();
         match &self.kind {
             Kind::Empty => chain::make(Chain::Copy, dtype, 1),
@@ -404,7 +465,7 @@ impl Case {
     /// can.
     pub fn make_fresh(&self) -> Result<Made> {
         match &self.kind {
-            Kind::Transformer { network } => transformer::make_fresh(network),
+            Kind::Transformer { network } => self.with_policy(transformer::make_fresh(network)?),
             _ => self.make(),
         }
     }

@@ -157,7 +157,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
         |name: &str| -> Vec<f64> { first(variables, name).scalars().map(|s| s.to_f64()).collect() };
     let (x, y) = (values("x"), values("y"));
     let names = PARAMETERS.map(|name| format!("model.{name}"));
-    check_steps(resident, &names, Algorithm::AdamW, &|parameters| {
+    check_steps(resident, &names, Algorithm::AdamW, case.dtype.bound(), &|parameters| {
         plain(network, parameters, &x, &y)
     })
 }

@@ -139,7 +139,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     };
     let (x, y) = (first(variables, "x"), first(variables, "y"));
     let names = parameters(&network.widths).into_iter().map(|(name, ..)| format!("model.{name}"));
-    check_steps(resident, &names.collect::<Vec<_>>(), network.algorithm, &|parameters| {
+    let names = names.collect::<Vec<_>>();
+    check_steps(resident, &names, network.algorithm, case.dtype.bound(), &|parameters| {
         plain(network, parameters, x, y)
     })
 }
@@ -149,11 +150,12 @@ pub(super) type Plain<'a> = dyn Fn(&[Vec<f64>]) -> (f64, Vec<Vec<f64>>) + 'a;
 
 /// Runs [`STEPS`] steps. After each, the loss, both moments and the weights are compared with a
 /// plain step from the values before it. The weights' update starts from the device's own
-/// moments, since it divides by them.
+/// moments, since it divides by them. No deviation may exceed `bound`.
 pub(super) fn check_steps(
     resident: &mut Resident,
     names: &[String],
     algorithm: Algorithm,
+    bound: f64,
     plain: &Plain<'_>,
 ) -> Result<Parity> {
     let name = algorithm.name();
@@ -192,7 +194,7 @@ pub(super) fn check_steps(
             }
         }
     }
-    Ok(Parity { losses: Some(losses), ..comparison.finish(2e-5)? })
+    Ok(Parity { losses: Some(losses), ..comparison.finish(bound)? })
 }
 
 /// Loss and gradients of a step, parameters in the order weight, bias of each layer.

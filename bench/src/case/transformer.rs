@@ -219,7 +219,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
             (parameters[p], moments[0][p], moments[1][p]) = (after, found_m, found_v);
         }
     }
-    Ok(Parity { losses: Some(losses), ..comparison.finish(2e-5)? })
+    Ok(Parity { losses: Some(losses), ..comparison.finish(case.dtype.bound())? })
 }
 
 #[cfg(test)]

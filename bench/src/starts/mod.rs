@@ -16,7 +16,7 @@ mod own;
 
 pub use own::start;
 
-use crate::case::{Case, Kind};
+use crate::case::{Case, Float, Kind};
 use crate::record::{Absent, Failed};
 use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ struct Row {
 
 /// True for cases that can be started: the training steps of transformers.
 pub fn can_start(case: &Case) -> bool {
-    matches!(case.kind, Kind::Transformer { .. })
+    matches!(case.kind, Kind::Transformer { .. }) && case.dtype == Float::F32
 }
 
 /// Checks a loss: before training it is close to the logarithm of the vocabulary's size.

@@ -26,6 +26,9 @@ pub struct Deviation {
     pub magnitude: f64,
     /// Their Euclidean norm.
     pub magnitude_norm: f64,
+    /// The share of zeros in the first tensor among the elements that are not 0 in the second: what
+    /// is smaller than the least number of a dtype.
+    pub zeros: f64,
 }
 
 impl Deviation {
@@ -40,6 +43,7 @@ impl Deviation {
         }
         let mut deviation = Deviation::default();
         let (mut squares, mut reference_squares) = (0.0, 0.0);
+        let (mut zeros, mut nonzero) = (0, 0);
         for (found, cell) in found.scalars().zip(reference.cells.iter()) {
             let (x, y) = (found.to_f64(), *cell.real());
             let distance = match x == y || x.is_nan() && y.is_nan() {
@@ -49,12 +53,17 @@ impl Deviation {
             let distance = if distance.is_nan() { f64::INFINITY } else { distance };
             deviation.greatest = deviation.greatest.max(distance);
             squares += distance * distance;
+            if y != 0.0 {
+                nonzero += 1;
+                zeros += usize::from(x == 0.0);
+            }
             if y.is_finite() {
                 deviation.magnitude = deviation.magnitude.max(y.abs());
                 reference_squares += y * y;
             }
         }
         (deviation.norm, deviation.magnitude_norm) = (squares.sqrt(), reference_squares.sqrt());
+        deviation.zeros = zeros as f64 / nonzero.max(1) as f64;
         Ok(deviation)
     }
 

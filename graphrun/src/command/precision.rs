@@ -167,6 +167,11 @@ fn print_output(output: &Output, console: &mut Console<'_>) -> Outcome<()> {
         let norm = Figure { absolute: observed.norm, relative: observed.relative_norm() };
         console.line(format_args!("                        {}, in norm", figure(norm)))?;
     }
+    if observed.zeros > 0.0 {
+        let percent = 100.0 * observed.zeros;
+        console
+            .line(format_args!("  underflow             {percent:.2}% of the elements are 0"))?;
+    }
     Ok(())
 }
 
@@ -217,6 +222,8 @@ fn output_json(output: &Output) -> Value {
         "name": output.name, "is_state": output.role == OutputRole::State,
         "type": output.ty.to_string(), "magnitude": number(observed.magnitude),
         "worst_case": worst_case, "lost": lost, "first_order": estimate,
-        "observed": { "greatest": figure(greatest), "norm": figure(norm) },
+        "observed": {
+            "greatest": figure(greatest), "norm": figure(norm), "zeros": number(observed.zeros),
+        },
     })
 }
