@@ -12,6 +12,7 @@
 pub use crate::characters::Characters;
 
 use crate::characters::{self, ALICE, AS_YOU_LIKE_IT};
+use crate::states::States;
 use wengert::Recipe;
 use wengert::data::Arrays;
 use wengert::models::{Gpt, GptSettings};
@@ -48,6 +49,8 @@ pub struct Settings {
     pub evaluate: u64,
     /// Characters of a sample.
     pub sample: usize,
+    /// How variables and moments are stored.
+    pub states: States,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             steps: 1000,
             evaluate: 250,
             sample: 500,
+            states: States::F32,
         }
     }
 }
@@ -190,13 +194,15 @@ pub fn sample(
 /// The functions `init`, `train_step`, `loss` and `sample` for so many characters.
 pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
     let Settings { window, batch, width, .. } = *settings;
-    let model = || Gpt::new(&settings.gpt(characters));
+    let states = settings.states;
+    let model = || states.stored(Gpt::new(&settings.gpt(characters)));
     let mut program = Program::new();
     program.function("train_step", |f| {
         let x = f.input("x", i32([batch, window]));
         let y = f.input("y", i32([batch, window]));
         let key = f.key("key");
-        let model = f.state("gpt", model());
+        let stored = f.state("gpt", model());
+        let model = states.read(&stored);
         // In f32 a scale changes no bit. With it, `graphrun train --precision f16` is possible.
         let scaled = LossScale::dynamic().begin(f);
         let (loss, gradient) = scaled.value_and_grad(&model, |m| {
@@ -214,18 +220,18 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
             .betas(0.9, 0.95)
             .weight_decay(settings.decay)
             .decay_where(|_, ty| ty.rank() > 1);
-        Muon::new(rate)
+        let muon = Muon::new(rate)
             .weight_decay(settings.decay)
             .matrices(|path, _| path.contains(".h."))
-            .rest(rest)
-            .step(f, &model, &gradient);
+            .rest(rest);
+        states.muon(muon, &key).step(f, &stored, &gradient);
         scaled.finish(f, &gradient);
         f.output("loss", loss);
     })?;
     program.function("loss", |f| {
         let x = f.input("x", i32([Dim::variable("B"), window.into()]));
         let y = f.input("y", i32([Dim::variable("B"), (window / 2).into()]));
-        let model = f.param("gpt", model());
+        let model = states.read(&f.param("gpt", model()));
         let second = model.hidden(&x).slice_axis(1, window / 2, window);
         f.output("bits", cross_entropy(&model.logits(&second), &y) * std::f64::consts::LOG2_E);
     })?;
@@ -233,7 +239,7 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
         let (prompt, given) = (f.input("prompt", i32([window])), f.input("given", i32("")));
         let temperature = f.input("temperature", f32(""));
         let key = f.key("key");
-        let model = f.param("gpt", model());
+        let model = states.read(&f.param("gpt", model()));
         let sizes = [window, width, settings.sample];
         f.output("text", sample(&model, (&prompt, &given), &temperature, &key, sizes));
     })?;

@@ -9,6 +9,7 @@
 //! image's slice of its padded image.
 
 use crate::digits::split;
+use crate::states::States;
 use wengert::Recipe;
 use wengert::data::Arrays;
 use wengert::data::csv::{Header, Table};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub steps: u32,
     /// Steps from one evaluation to the next.
     pub evaluate: u64,
+    /// How variables and moments are stored.
+    pub states: States,
 }
 
 impl Default for Settings {
@@ -50,6 +53,7 @@ impl Default for Settings {
             rate: 2e-3,
             steps: 1600,
             evaluate: 160,
+            states: States::F32,
         }
     }
 }
@@ -76,7 +80,8 @@ pub fn moved(images: &Tensor, by: usize, key: &Tensor) -> Tensor {
 
 /// The functions `init`, `train_step`, `predict` and `loss`.
 pub fn program(settings: &Settings) -> Result<Program> {
-    let model = || Convnet::new(&settings.network);
+    let states = settings.states;
+    let model = || states.stored(Convnet::new(&settings.network));
     let ConvnetSettings { image: [height, width], channels, .. } = settings.network;
     let flat = [Dim::variable("B"), (height * width * channels).into()];
     let images = |x: &Tensor| {
@@ -86,27 +91,29 @@ pub fn program(settings: &Settings) -> Result<Program> {
     program.function("train_step", |f| {
         let x = images(&f.input("x", f32(flat.clone())));
         let y = f.input("y", i32("B"));
-        let keys = f.key("key").split_key(2);
-        let model = f.state("model", model());
+        let key = f.key("key");
+        let keys = key.split_key(2);
+        let stored = f.state("model", model());
+        let model = states.read(&stored);
         let x = moved(&x, settings.shift, &keys[0]);
         // In f32 a scale changes no bit. With it, `graphrun train --precision f16` is possible.
         let scaled = LossScale::dynamic().begin(f);
         let (loss, gradient) =
             scaled.value_and_grad(&model, |m| cross_entropy(&m.call(&x, Some(&keys[1])), &y));
         let rate = Rate::warmup_cosine(settings.rate, settings.steps / 10, settings.steps, 0.0);
-        AdamW::new(rate).step(f, &model, &gradient);
+        states.adam_w(AdamW::new(rate), &key).step(f, &stored, &gradient);
         scaled.finish(f, &gradient);
         f.output("loss", loss);
     })?;
     program.function("predict", |f| {
         let x = f.input("x", f32(flat.clone()));
-        let model = f.param("model", model());
+        let model = states.read(&f.param("model", model()));
         f.output("y", model.call(&images(&x), None).softmax(1));
     })?;
     program.function("loss", |f| {
         let x = f.input("x", f32(flat.clone()));
         let y = f.input("y", i32("B"));
-        let model = f.param("model", model());
+        let model = states.read(&f.param("model", model()));
         let logits = model.call(&images(&x), None);
         f.output("loss", cross_entropy(&logits, &y));
         f.output("correct", logits.argmax(1).eq(&y).convert(DType::F32).sum());

@@ -19,6 +19,7 @@
 //!   with a condition.
 //! - [`semantic_search`]: finds passages of a book by their meaning, with the weights of MiniLM.
 //! - [`speech`]: vowels of synthetic speech, recognised without alignments.
+//! - [`states`]: variables and moments in bf16, rounded to the nearest and stochastically.
 //! - [`tree`]: a network over a recursive type of the user's, by recursion and as one graph for all
 //!   trees.
 //! - [`vae`]: a variational autoencoder that reads and writes digits.
@@ -41,6 +42,7 @@ pub mod neural_ode;
 pub mod newton;
 pub mod semantic_search;
 pub mod speech;
+pub mod states;
 pub mod tree;
 pub mod vae;
 pub mod wengert_list;

@@ -10,8 +10,15 @@ use wengert::train::{Options, train};
 fn it_learns_to_read() {
     let network =
         ConvnetSettings { features: [4, 8], width: 32, dropout: 0.1, ..ConvnetSettings::MNIST };
-    let settings =
-        Settings { network, batch: 20, shift: 1, rate: 1e-2, steps: 120, evaluate: 1000 };
+    let settings = Settings {
+        network,
+        batch: 20,
+        shift: 1,
+        rate: 1e-2,
+        steps: 120,
+        evaluate: 1000,
+        ..Settings::default()
+    };
     let (program, recipe) = (program(&settings).unwrap(), recipe(&settings));
     let mut session = Session::open(Device::Cpu).unwrap();
     let data = mnist().unwrap();

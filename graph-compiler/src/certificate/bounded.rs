@@ -15,6 +15,11 @@
 //!   functions by their values at both ends of the interval.
 //! - Each equation rounds once more to its dtype. Within an equation halves are carried in f32.
 //!
+//! A difference forgets that the variance of numbers is positive, and a bound that exceeds the
+//! variance would reach the pole of its reciprocal root. So an element also keeps a lower bound of
+//! a machine's value where one follows without the error: a square is at least 0, and a sum of
+//! such numbers at least the sum of their lower bounds.
+//!
 //! At a pole, at the end of a function's domain and beyond the greatest number of the dtype, no
 //! bound is finite: the error of the element is infinite. It stays infinite in all that is computed
 //! from the element, except where a choice does not take it.
@@ -47,6 +52,12 @@ const FUNCTION: f64 = 16.0;
 /// higher orders.
 const SECOND_ORDER: f64 = 1.0 + 1e-6;
 
+/// Functions that grow, or fall, on their whole domain.
+const MONOTONE: [&str; 21] = [
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "erf", "erf_inv", "erfc", "exp",
+    "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sinh", "sqrt", "tanh",
+];
+
 /// Points within the interval of an operand at which a function is evaluated, beside the ends.
 const WITHIN: [f64; 4] = [-0.7, -0.3, 0.3, 0.7];
 
@@ -75,6 +86,9 @@ pub struct Bounded {
     terms: f64,
     /// The unit roundoff of these roundings.
     unit: f64,
+    /// A lower bound of a machine's value, of at least 0, before the roundings of the current
+    /// equation; else −∞. A sum has one if all of its terms do.
+    least: f64,
     /// The dtype of the equation that computed the number, after it has been rounded.
     rounded: Option<DType>,
     origin: Origin,
@@ -91,7 +105,7 @@ pub(super) fn unit(dtype: DType) -> f64 {
 }
 
 /// The dtype in which an equation computes.
-fn carried(dtype: DType) -> DType {
+pub(super) fn carried(dtype: DType) -> DType {
     if dtype == DType::F64 { dtype } else { DType::F32 }
 }
 
@@ -138,7 +152,14 @@ impl Bounded {
         let is_lost = is_lost || size.is_nan() || size == f64::INFINITY;
         let error = if is_lost { f64::INFINITY } else { error * SECOND_ORDER };
         let origin = if is_lost { origin } else { Origin(0) };
-        Bounded { value, error, size, terms, unit, rounded: None, origin }
+        let least = f64::NEG_INFINITY;
+        Bounded { value, error, size, terms, unit, least, rounded: None, origin }
+    }
+
+    /// The same number, of which a machine's value is at least `least`, if that is not negative.
+    fn at_least(self, least: f64) -> Self {
+        let is_known = least >= 0.0 && self.error < f64::INFINITY && self.value.is_finite();
+        Bounded { least: if is_known { least } else { f64::NEG_INFINITY }, ..self }
     }
 
     /// An input element.
@@ -160,7 +181,7 @@ impl Bounded {
 
     /// The same value without a bound.
     pub(super) fn lost(self) -> Self {
-        Bounded { error: f64::INFINITY, ..self }
+        Bounded { error: f64::INFINITY, least: f64::NEG_INFINITY, ..self }
     }
 
     /// Whether there is a bound.
@@ -193,15 +214,35 @@ impl Bounded {
         if self.terms == 0.0 {
             return self.error;
         }
-        let least = if self.unit > 1e-12 { 1e-44 } else { 5e-324 };
         // The machine's terms may exceed the exact ones by the error.
-        self.error + self.terms * (self.unit * (self.size + self.error) + least)
+        self.error + self.terms * (self.unit * (self.size + self.error) + self.underflow())
+    }
+
+    /// The least positive number of the arithmetic.
+    fn underflow(&self) -> f64 {
+        if self.unit > 1e-12 { 1e-44 } else { 5e-324 }
+    }
+
+    /// The least value of a machine.
+    fn low(&self) -> f64 {
+        let low = self.value - self.error();
+        if self.least < 0.0 {
+            return low;
+        }
+        let part = self.terms * self.unit * SECOND_ORDER;
+        low.max(self.least * (1.0 - part) - self.terms * self.underflow()).max(0.0)
+    }
+
+    /// A lower bound of at least 0 for a term of a sum or a factor, as [`least`](Self::least).
+    fn known(&self) -> f64 {
+        let least = if self.terms == 0.0 { self.low() } else { self.least };
+        if least >= 0.0 { least } else { f64::NEG_INFINITY }
     }
 
     /// The least and the greatest value of a machine.
     pub fn ends(&self) -> [f64; 2] {
         let error = self.error();
-        if error == 0.0 { [self.value; 2] } else { [self.value - error, self.value + error] }
+        if error == 0.0 { [self.value; 2] } else { [self.low(), self.value + error] }
     }
 
     /// The union of two possible results, of which the first is the exact one.
@@ -216,12 +257,13 @@ impl Bounded {
         let rounded = if self.rounded == other.rounded { self.rounded } else { None };
         // A value that is infinite or NaN, and may be another one, has no bound.
         let error = if lost { f64::INFINITY } else { error };
-        Bounded { error, rounded, origin, ..both }
+        Bounded { error, rounded, origin, ..both }.at_least(x.low().min(y.low()))
     }
 
     /// The number as an operand of an op that is not a sum.
     fn settled(&self) -> Self {
-        Bounded { error: self.error(), size: self.value.abs(), terms: 0.0, ..*self }
+        let (error, size) = (self.error(), self.value.abs());
+        Bounded { error, size, terms: 0.0, ..*self }.at_least(self.low())
     }
 
     fn origin_with(&self, other: &Self) -> Origin {
@@ -262,13 +304,17 @@ impl Real for Bounded {
         }
         let unit = unit(carried);
         let rounded = Bounded::new(self.value, error, self.value.abs(), 0.0, unit, self.origin);
-        Bounded { rounded: Some(dtype), ..rounded }
+        let low = self.low();
+        let least =
+            if low < 0.0 { low } else { (low - self::unit(dtype) * low - tiny(dtype)).max(0.0) };
+        Bounded { rounded: Some(dtype), ..rounded }.at_least(least)
     }
     fn add(&self, other: &Self) -> Self {
         let terms = self.terms.max(other.terms) + 1.0;
         let (error, size) = (self.error + other.error, self.size + other.size);
         let (unit, origin) = (self.unit.max(other.unit), self.origin_with(other));
         Bounded::new(self.value + other.value, error, size, terms, unit, origin)
+            .at_least(self.known() + other.known())
     }
     fn sub(&self, other: &Self) -> Self {
         self.add(&other.neg())
@@ -278,22 +324,32 @@ impl Real for Bounded {
         let error = x * other.error + y * self.error + self.error * other.error;
         let terms = self.terms + other.terms + 1.0;
         let (unit, origin) = (self.unit.max(other.unit), self.origin_with(other));
+        let (x, y) = (self.known(), other.known());
+        let least = match x >= 0.0 && y >= 0.0 {
+            true => x * y,
+            false if std::ptr::eq(self, other) => 0.0,
+            false => f64::NEG_INFINITY,
+        };
         Bounded::new(self.value * other.value, error, self.size * other.size, terms, unit, origin)
+            .at_least(least)
     }
     fn div(&self, other: &Self) -> Result<Self> {
         let (x, y) = (self.settled(), other.settled());
         let quotient = x.value / y.value;
-        let mut error = (x.error + quotient.abs() * y.error) / (y.value.abs() - y.error);
-        if y.error > 0.0 && y.value.abs() <= y.error || x.error == f64::INFINITY {
+        // The least magnitude of the divisor.
+        let divisor = (y.value.abs() - y.error).max(y.least);
+        let mut error = (x.error + quotient.abs() * y.error) / divisor;
+        if y.error > 0.0 && divisor <= 0.0 || x.error == f64::INFINITY {
             error = f64::INFINITY;
         }
+        let least = if y.low() >= 0.0 { x.low() / (y.value + y.error) } else { -1.0 };
         let (unit, origin) = (x.unit.max(y.unit), x.origin_with(&y));
         // A quotient without an error is exact if it is infinite or NaN.
         let error = if x.error + y.error == 0.0 { 0.0 } else { error };
-        Ok(Bounded::new(quotient, error, quotient.abs(), 1.0, unit, origin))
+        Ok(Bounded::new(quotient, error, quotient.abs(), 1.0, unit, origin).at_least(least))
     }
     fn neg(&self) -> Self {
-        Bounded { value: -self.value, ..*self }
+        Bounded { value: -self.value, least: f64::NEG_INFINITY, ..*self }
     }
     fn compare(&self, other: &Self) -> Option<Ordering> {
         // A comparison of a number with itself tests for NaN.
@@ -309,10 +365,10 @@ impl Real for Bounded {
     fn apply(&self, name: &str, f: impl Fn(f64) -> f64) -> Result<Self> {
         let x = self.settled();
         let value = f(x.value);
-        let (mut spread, mut flat) = (0.0f64, 0.0);
+        let (mut spread, mut flat, mut least) = (0.0f64, 0.0, f64::NEG_INFINITY);
         if x.error > 0.0 {
             let [low, high] = x.ends();
-            let inner = WITHIN.map(|part| x.value + part * x.error);
+            let inner = WITHIN.map(|part| (x.value + part * x.error).max(low));
             for at in [low, high].into_iter().chain(inner) {
                 let distance = (f(at) - value).abs();
                 // The interval crosses the end of the function's domain.
@@ -324,11 +380,16 @@ impl Real for Bounded {
             if x.error == f64::INFINITY || has_pole(name, low, high) {
                 spread = f64::INFINITY;
             }
-            // Where a function is flat at x, its values at the points do not bound the error, so
-            // the square of the error is added.
-            flat = x.error * x.error;
+            if MONOTONE.contains(&name) {
+                least = f(low).min(f(high));
+            } else {
+                // Where a function is flat at x, its values at the points do not bound the error,
+                // so the square of the error is added.
+                flat = x.error * x.error;
+            }
         }
-        Ok(Bounded::new(value, spread + flat, value.abs(), FUNCTION, x.unit, x.origin))
+        Ok(Bounded::new(value, spread + flat, value.abs(), FUNCTION, x.unit, x.origin)
+            .at_least(least))
     }
     fn apply2(&self, other: &Self, name: &str, f: impl Fn(f64, f64) -> f64) -> Result<Self> {
         let (x, y) = (self.settled(), other.settled());

@@ -21,6 +21,7 @@ use super::elements::{
     any_integer, certain, element, enclosed, ends, integer, is_lost, is_uncertain, lost, mapped,
     number, range, union,
 };
+use super::ranges::range as range_of;
 use crate::autodiff::unpoisoned;
 use std::cell::Cell as ThreadCell;
 use std::cmp::Ordering;
@@ -50,12 +51,16 @@ pub(super) fn evaluate(
     let context = Context { equation, operands, results, regions };
     let mut values = context.values()?;
     let place = WITHIN.get().unwrap_or_else(|| place(equation));
-    for array in &mut values {
+    let range = range_of(&equation.op, operands);
+    for (n, array) in values.iter_mut().enumerate() {
         // Bounds are lost by rounding, too, beyond the greatest number. The interpreter does not
         // round a second time.
         if array.dtype.is_float() && array.dtype != DType::F64 {
             let dtype = array.dtype;
             *array = mapped(array, |cell| Cell::Real(cell.real().round_to(dtype)))?;
+        }
+        if let Some(range) = range.filter(|_| n == 0) {
+            *array = mapped(array, |cell| Cell::Real(range.limit(*cell.real(), array.dtype)))?;
         }
         if array.cells.iter().any(is_lost) {
             let marked = array.cells.iter().map(|cell| match cell {

@@ -19,6 +19,7 @@ mod elements;
 mod first_order;
 mod keep;
 mod observed;
+mod ranges;
 mod worst_case;
 
 pub use bounded::{Bounded, Place};

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 #![allow(clippy::print_stdout)] // Prints shares and medians.
 
+mod bounds;
 mod estimates;
 mod keep;
 

@@ -52,9 +52,9 @@ fn stream(of: u64) -> SplitMix64 {
 }
 
 /// The files of an uninterrupted run, and its duration.
-fn undisturbed(place: &Place) -> (Vec<(String, Vec<u8>)>, Duration) {
+fn undisturbed(place: &Place, program: &str, more: &[&str]) -> (Vec<(String, Vec<u8>)>, Duration) {
     let began = Instant::now();
-    place.train("model.graph", "whole", &["--steps", STEPS]).good();
+    place.train(program, "whole", &[&["--steps", STEPS], more].concat()).good();
     (place.contents("whole"), began.elapsed())
 }
 
@@ -122,15 +122,45 @@ fn end(
 #[test]
 fn nothing_is_lost_when_trainers_are_killed() {
     let place = Place::new();
-    let (whole, length) = undisturbed(&place);
-    let mut stream = stream(1);
+    let whole = undisturbed(&place, "model.graph", &[]);
+    kill(&place, "model.graph", &whole, &[&[]], stream(1));
+}
+
+/// With any number of threads and any memory budget the bits are the same, those of the skipped
+/// steps' scales among them.
+#[test]
+fn nothing_is_lost_of_a_scaled_loss() {
+    let place = Place::new();
+    place.write_scaled("scaled.graph");
+    let f16 = ["--precision", "f16"];
+    let whole = undisturbed(&place, "scaled.graph", &f16);
+    let log = std::fs::read_to_string(place.path("whole/log.jsonl")).unwrap();
+    let skipped = log.lines().filter(|line| line.contains("\"skipped\":true")).count();
+    assert!((20..200).contains(&skipped), "{skipped} steps of {STEPS} were skipped");
+    let more: [&[&str]; 3] = [
+        &["--precision", "f16", "--threads", "1"],
+        &["--precision", "f16", "--threads", "2"],
+        &["--precision", "f16", "--memory-budget", "64KiB"],
+    ];
+    kill(&place, "scaled.graph", &whole, &more, stream(3));
+}
+
+/// Kills trainers at random moments of a run, and resumes each, with one set of the further
+/// arguments after the other. The files are those of the whole run in the end.
+fn kill(
+    place: &Place,
+    program: &str,
+    (whole, length): &(Vec<(String, Vec<u8>)>, Duration),
+    more: &[&[&str]],
+    mut stream: SplitMix64,
+) {
     let mut tally = Tally::default();
     let most = length.as_micros() as u64;
     let (mut runs, mut finished) = (0, 0);
-    for _ in 0..count(12) {
+    for n in 0..count(12) {
         let folder = format!("killed{runs}");
-        let child =
-            place.training("model.graph", &folder, &arguments(&place, &folder)).spawn().unwrap();
+        let given = [&arguments(place, &folder), more[n % more.len()]].concat();
+        let child = place.training(program, &folder, &given).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(stream.below(most)));
         // Three of four trainers are killed, and one is told to end.
         let signal = match stream.below(12) {
@@ -139,9 +169,9 @@ fn nothing_is_lost_when_trainers_are_killed() {
             2 => Some(("HUP", 129)),
             _ => None,
         };
-        let ended = end(&place, &folder, child, signal);
+        let ended = end(place, &folder, child, signal);
         if ended == Ok(true) {
-            tally.add(same(&place.contents(&folder), &whole, &folder));
+            tally.add(same(&place.contents(&folder), whole, &folder));
             std::fs::remove_dir_all(place.path(&folder)).unwrap();
             (runs, finished) = (runs + 1, finished + 1);
         } else {
@@ -150,9 +180,9 @@ fn nothing_is_lost_when_trainers_are_killed() {
     }
     // Completes the run.
     let folder = format!("killed{runs}");
-    let last = place.train("model.graph", &folder, &arguments(&place, &folder));
+    let last = place.train(program, &folder, &[&arguments(place, &folder), more[0]].concat());
     last.good();
-    tally.add(check(place.contents(&folder) == whole, || format!("{folder} has other files")));
+    tally.add(check(place.contents(&folder) == *whole, || format!("{folder} has other files")));
     println!("{} runs ended", finished + 1);
     tally.close("kills");
 }
@@ -162,7 +192,7 @@ fn nothing_is_lost_when_trainers_are_killed() {
 #[test]
 fn an_old_checkpoint_does_not_stay() {
     let place = Place::new();
-    let (whole, _) = undisturbed(&place);
+    let (whole, _) = undisturbed(&place, "model.graph", &[]);
     let checkpoints = place.checkpoints("whole");
     assert_eq!(checkpoints.len(), 2);
     let old = place.path("whole").join("checkpoint-000000001.safetensors");
@@ -175,7 +205,7 @@ fn an_old_checkpoint_does_not_stay() {
 #[test]
 fn nothing_is_lost_when_bits_of_checkpoints_flip() {
     let place = Place::new();
-    let (whole, _) = undisturbed(&place);
+    let (whole, _) = undisturbed(&place, "model.graph", &[]);
     // A run at step 395, with another checkpoint at 392. Its log lacks the evaluation at its end.
     place.train("model.graph", "begun", &["--steps", "395"]).good();
     let begun = place.contents("begun");
@@ -235,7 +265,7 @@ fn nothing_is_lost_when_bits_of_checkpoints_flip() {
 #[test]
 fn nothing_is_lost_when_three_trainers_meet() {
     let place = Place::new();
-    let (whole, length) = undisturbed(&place);
+    let (whole, length) = undisturbed(&place, "model.graph", &[]);
     let mut stream = stream(3);
     let mut tally = Tally::default();
     for n in 0..count(12).div_ceil(4) {

@@ -5,11 +5,13 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use wengert::core::graph::parse_program;
 use wengert::data::{self, Arrays};
+use wengert::optim::{LossScale, Sgd};
+use wengert::prelude::{Initializer, Tensor, TensorType, f32};
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
     StepRecipe, Transform,
 };
-use wengert::{DType, GraphFile, Literal, Weights};
+use wengert::{DType, GraphFile, Literal, Program, Weights};
 
 /// Linear regression. A step of `slow` takes minutes.
 pub const MODEL: &str = "\
@@ -178,6 +180,29 @@ impl Place {
     pub fn write_arrays<const N: usize>(&self, name: &str, arrays: [(&str, Literal); N]) {
         let arrays = Arrays::from(arrays.map(|(name, value)| (name.to_owned(), value)));
         data::write_all(self.path(name), arrays.iter().map(|(k, v)| (k.as_str(), v))).unwrap();
+    }
+
+    /// `model.graph` with a step that scales its loss, for `--precision f16`. Some of the first 40
+    /// steps are skipped, and later every fourth, because the scale grows soon.
+    pub fn write_scaled(&self, name: &str) {
+        let file = GraphFile::read(self.path("model.graph")).unwrap();
+        let zeros = Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
+        let mut program = Program::new();
+        program
+            .function("step", |f| {
+                let (x, y) = (f.input("x", f32("B,3")), f.input("y", f32("B")));
+                let w = f.state("w", zeros);
+                let scaled = LossScale::dynamic().interval(3).begin(f);
+                let (loss, gradient) =
+                    scaled.value_and_grad(&w, |w: &Tensor| (&x.dot(w) - &y).square().sum() * 64.0);
+                Sgd::new(0.05 / 64.0).step(f, &w, &gradient);
+                scaled.finish(f, &gradient);
+                f.output("loss", loss);
+            })
+            .unwrap();
+        let mut functions = program.into_inner();
+        functions.add(file.program.get("loss").unwrap().clone()).unwrap();
+        GraphFile { program: functions, ..file }.write(self.path(name)).unwrap();
     }
 
     /// `classes.npz` with these labels.

@@ -1,9 +1,7 @@
 //! Training in mixed precision: a policy of the library and the option of the command.
 
 use crate::place::{Place, Ran};
-use wengert::optim::{LossScale, Sgd};
 use wengert::precision::Precision;
-use wengert::prelude::{DType, Initializer, Tensor, TensorType, f32};
 use wengert::{GraphFile, data};
 
 const BF16: [&str; 2] = ["--precision", "bf16"];
@@ -122,24 +120,7 @@ fn f16_needs_a_scaled_loss() {
     dumped.good();
     assert!(dumped.out.contains("f16"), "{dumped:?}");
 
-    let file = GraphFile::read(place.path("model.graph")).unwrap();
-    let mut program = wengert::Program::new();
-    let zeros = Tensor::variable(TensorType::new(DType::F32, [3usize]), Initializer::Zeros);
-    program
-        .function("step", |f| {
-            let (x, y) = (f.input("x", f32("B,3")), f.input("y", f32("B")));
-            let w = f.state("w", zeros);
-            let scaled = LossScale::dynamic().interval(3).begin(f);
-            let (loss, gradient) =
-                scaled.value_and_grad(&w, |w: &Tensor| (&x.dot(w) - &y).square().sum() * 64.0);
-            Sgd::new(0.05 / 64.0).step(f, &w, &gradient);
-            scaled.finish(f, &gradient);
-            f.output("loss", loss);
-        })
-        .unwrap();
-    let mut functions = program.into_inner();
-    functions.add(file.program.get("loss").unwrap().clone()).unwrap();
-    GraphFile { program: functions, ..file }.write(place.path("scaled.graph")).unwrap();
+    place.write_scaled("scaled.graph");
     place.train("scaled.graph", "b", &f16).good();
     let log = std::fs::read_to_string(place.path("b/log.jsonl")).unwrap();
     assert!(log.contains("\"loss_scale\":65536.0,\"skipped\":true"), "{log}");
