@@ -3,8 +3,9 @@
 //!
 //! It has no plain loop: it is compiled for its [memory](crate::memory), and not timed.
 
+use super::catalogue::GROUP_OF_MEMORY;
 use super::training::RATE;
-use super::{Case, Float, GROUP_OF_MEMORY, Kind, program, read};
+use super::{Case, Float, Kind, program, read};
 use crate::record::Work;
 use serde::{Deserialize, Serialize};
 use wengert::models::{UNet as Model, UNetSettings};

@@ -31,6 +31,8 @@
 //! An element of an integer array may be uncertain. It is then a [`Bounded`] in that array, in
 //! place of bits: the integers within the error of its value.
 
+use super::formats::{carried, greatest, tiny, unit};
+use super::functions::{MONOTONE, has_pole};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use wengert_core::graph::Equation;
@@ -51,12 +53,6 @@ const FUNCTION: f64 = 16.0;
 /// Factor for products of errors. The bounds are correct to first order, and this factor covers the
 /// higher orders.
 const SECOND_ORDER: f64 = 1.0 + 1e-6;
-
-/// Functions that grow, or fall, on their whole domain.
-const MONOTONE: [&str; 21] = [
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "erf", "erf_inv", "erfc", "exp",
-    "exp2", "expm1", "log", "log1p", "log2", "logistic", "rsqrt", "sinh", "sqrt", "tanh",
-];
 
 /// Points within the interval of an operand at which a function is evaluated, beside the ends.
 const WITHIN: [f64; 4] = [-0.7, -0.3, 0.3, 0.7];
@@ -92,40 +88,6 @@ pub struct Bounded {
     /// The dtype of the equation that computed the number, after it has been rounded.
     rounded: Option<DType>,
     origin: Origin,
-}
-
-/// The unit roundoff of a dtype: half the distance of 1 to the next number.
-pub(super) fn unit(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-11),
-        DType::BF16 => 2f64.powi(-8),
-        DType::F32 => 2f64.powi(-24),
-        _ => 2f64.powi(-53),
-    }
-}
-
-/// The dtype in which an equation computes.
-pub(super) fn carried(dtype: DType) -> DType {
-    if dtype == DType::F64 { dtype } else { DType::F32 }
-}
-
-/// The least positive number.
-fn tiny(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-24),
-        DType::BF16 => 2f64.powi(-133),
-        DType::F32 => 2f64.powi(-149),
-        _ => 5e-324,
-    }
-}
-
-fn greatest(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 65504.0,
-        DType::BF16 => 3.3895e38,
-        DType::F32 => f64::from(f32::MAX),
-        _ => f64::MAX,
-    }
 }
 
 fn doubtful() {
@@ -305,8 +267,11 @@ impl Real for Bounded {
         let unit = unit(carried);
         let rounded = Bounded::new(self.value, error, self.value.abs(), 0.0, unit, self.origin);
         let low = self.low();
-        let least =
-            if low < 0.0 { low } else { (low - self::unit(dtype) * low - tiny(dtype)).max(0.0) };
+        let least = if low < 0.0 {
+            low
+        } else {
+            (low - super::formats::unit(dtype) * low - tiny(dtype)).max(0.0)
+        };
         Bounded { rounded: Some(dtype), ..rounded }.at_least(least)
     }
     fn add(&self, other: &Self) -> Self {
@@ -453,18 +418,5 @@ impl Real for Bounded {
         regions: &Regions<'_>,
     ) -> Result<Vec<Array<Self>>> {
         super::choice::evaluate(equation, operands, results, regions)
-    }
-}
-
-/// Whether a function has a pole between two points, at whose ends it may be finite.
-fn has_pole(name: &str, low: f64, high: f64) -> bool {
-    match name {
-        "tan" => {
-            let branch = |x: f64| (x / std::f64::consts::PI + 0.5).floor();
-            branch(low) != branch(high)
-        }
-        // Below zero their derivatives are as large as the distances of their poles are small.
-        "lgamma" | "digamma" | "polygamma" => low <= 0.0,
-        _ => false,
     }
 }

@@ -21,7 +21,7 @@
 //! squares is an unbiased estimate of ‖∂out/∂v‖². With its root in place of |∂out/∂v|, the sum
 //! estimates a first-order bound on the Euclidean norm of the output's error.
 
-use super::bounded::unit;
+use super::formats::unit;
 use crate::autodiff::{linearize, transpose, unpoisoned};
 use crate::calls::inline_wrappers;
 use wengert_core::build::{Closure, Scope};

@@ -17,6 +17,8 @@ mod bounded;
 mod choice;
 mod elements;
 mod first_order;
+mod formats;
+mod functions;
 mod keep;
 mod observed;
 mod ranges;

@@ -5,7 +5,8 @@
 //! elements of a softmax are between 0 and 1, those of a standardised row of n elements between −√n
 //! and √n, and attention is a mean of values.
 
-use super::bounded::{Bounded, carried, unit};
+use super::bounded::Bounded;
+use super::formats::{carried, unit};
 use wengert_core::interpret::{Array, Cell};
 use wengert_core::op::{AttentionKind, SoftmaxKind};
 use wengert_core::{DType, Op};
