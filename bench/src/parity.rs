@@ -5,7 +5,7 @@
 //! fits all elements, including those close to zero by cancellation.
 
 use serde::{Deserialize, Serialize};
-use wengert::{DType, Diagnostic, Result};
+use wengert::{Diagnostic, Result};
 
 /// The result of a comparison with a plain loop that has passed; a failed one is an error.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -90,16 +90,6 @@ impl Comparison {
             .help("a wrong result is not timed; run `graphrun check` on the program"));
         }
         Ok(Parity { compared, worst, bound, losses: None })
-    }
-}
-
-/// Half a unit in the last place of 1: the greatest relative error of one rounding to `dtype`.
-pub fn rounding(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::EPSILON / 2.0,
-        DType::F16 => 2f64.powi(-11),
-        DType::BF16 => 2f64.powi(-8),
-        _ => f64::from(f32::EPSILON) / 2.0,
     }
 }
 
@@ -189,15 +179,5 @@ mod tests {
         assert_gradient(parameters(), 1e-9, of(2.0));
         let wrong = std::panic::catch_unwind(|| assert_gradient(parameters(), 1e-9, of(2.01)));
         assert!(wrong.is_err());
-    }
-
-    #[test]
-    fn roundings() {
-        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
-            let unit = rounding(dtype);
-            let round = |v: f64| wengert::Scalar::from_f64(dtype, v).to_f64();
-            assert_eq!(round(1.0 + unit), 1.0, "a tie goes to the even neighbour");
-            assert_eq!(round(1.0 + 1.5 * unit), 1.0 + 2.0 * unit);
-        }
     }
 }

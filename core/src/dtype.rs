@@ -142,6 +142,21 @@ impl DType {
         if self.is_float8() { DType::U8 } else { self }
     }
 
+    /// The unit roundoff: half the distance from 1 to the next number, the greatest relative error
+    /// of one rounding (N. Higham, Accuracy and Stability of Numerical Algorithms, 2.1). 0 for
+    /// integers and bool.
+    pub const fn unit_roundoff(self) -> f64 {
+        match self {
+            DType::F8E5M2 => 1.0 / 8.0,
+            DType::F8E4M3FN => 1.0 / 16.0,
+            DType::BF16 => 1.0 / 256.0,
+            DType::F16 => 1.0 / 2048.0,
+            DType::F32 => f32::EPSILON as f64 / 2.0,
+            DType::F64 => f64::EPSILON / 2.0,
+            _ => 0.0,
+        }
+    }
+
     /// The dtype of intermediate results: f32 for halves, else the dtype itself.
     #[must_use]
     pub const fn wide(self) -> DType {

@@ -147,6 +147,22 @@ impl Scalar {
         }
     }
 
+    /// The least number above 0, subnormal for floats; of bool, `true`.
+    pub fn least_positive(dtype: DType) -> Self {
+        Scalar { dtype, bits: 1 }
+    }
+
+    /// The greatest finite number; of bool, `true`.
+    pub fn greatest_finite(dtype: DType) -> Self {
+        let highest = Scalar::highest(dtype);
+        // The bits of infinity follow those of the greatest finite number.
+        if highest.to_f64() == f64::INFINITY {
+            Scalar { bits: highest.bits - 1, ..highest }
+        } else {
+            highest
+        }
+    }
+
     /// The element as kernels have it: see [`DType::stored`].
     #[must_use]
     pub fn stored(self) -> Self {
@@ -234,3 +250,31 @@ macro_rules! from_native {
     )*};
 }
 from_native!(bool, u8, i8, i32, i64, u32, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_floats() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_real()) {
+            let round = |value: f64| Scalar::from_f64(dtype, value).to_f64();
+            let unit = dtype.unit_roundoff();
+            assert_eq!(round(1.0 + unit), 1.0, "{dtype}: a tie goes to the even neighbour");
+            assert_eq!(round(1.0 + 1.5 * unit), 1.0 + 2.0 * unit, "{dtype}");
+            let least = Scalar::least_positive(dtype).to_f64();
+            assert!(least > 0.0 && round(least * 0.5) == 0.0, "{dtype}");
+            let greatest = Scalar::greatest_finite(dtype).to_f64();
+            assert!(greatest.is_finite() && !round(greatest * (1.0 + 2.0 * unit)).is_finite());
+        }
+    }
+
+    #[test]
+    fn limits_of_integers() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_integer()) {
+            assert_eq!(Scalar::greatest_finite(dtype), Scalar::highest(dtype));
+            assert_eq!(Scalar::least_positive(dtype), Scalar::one(dtype));
+            assert_eq!(dtype.unit_roundoff(), 0.0);
+        }
+    }
+}

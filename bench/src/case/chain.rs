@@ -7,7 +7,7 @@
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, short};
 use crate::data::{sampled, uniform};
-use crate::parity::{Comparison, Parity, rounding};
+use crate::parity::{Comparison, Parity};
 use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ pub fn compare_chain(chain: Chain, y: &Literal, variables: &[(String, Literal)])
         comparison.add(y.get(i).to_f64(), element(chain, values), 12.0);
     }
     let exact = matches!(chain, Chain::Copy | Chain::CopyPlain);
-    comparison.finish(if exact { 0.0 } else { 8.0 * rounding(y.dtype()) })
+    comparison.finish(if exact { 0.0 } else { 8.0 * y.dtype().unit_roundoff() })
 }
 
 /// x · Φ(x), where Φ is the normal distribution function.

@@ -6,7 +6,7 @@
 
 use super::{Case, Float, Kind, Made, first, program, read, read_of_memory};
 use crate::data::{sampled, uniform};
-use crate::parity::{Comparison, Parity, rounding};
+use crate::parity::{Comparison, Parity};
 use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
@@ -278,8 +278,8 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
 /// Deviations within rounding, relative to the scale of [`check`].
 fn bound(dtype: Float) -> f64 {
     match dtype {
-        Float::F32 => 32.0 * rounding(DType::F32),
-        Float::Bf16 | Float::Mixed => 8.0 * rounding(DType::BF16),
+        Float::F32 => 32.0 * DType::F32.unit_roundoff(),
+        Float::Bf16 | Float::Mixed => 8.0 * DType::BF16.unit_roundoff(),
     }
 }
 

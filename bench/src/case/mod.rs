@@ -46,7 +46,7 @@ pub use unet::UNet;
 pub use window::Window;
 
 use crate::data::uniform;
-use crate::parity::{Parity, rounding};
+use crate::parity::Parity;
 use crate::record::Work;
 use crate::resident::{FUNCTION, Resident};
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ impl Float {
     /// Greatest deviation of a network's results, within the roundings of all layers.
     fn bound(self) -> f64 {
         match self.of_products() {
-            DType::BF16 => 16.0 * rounding(DType::BF16),
+            DType::BF16 => 16.0 * DType::BF16.unit_roundoff(),
             _ => 2e-5,
         }
     }

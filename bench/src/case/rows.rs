@@ -6,7 +6,7 @@
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read};
 use crate::data::{labels, sampled, uniform};
-use crate::parity::{Comparison, Parity, rounding};
+use crate::parity::{Comparison, Parity};
 use crate::record::Work;
 use crate::resident::Resident;
 use serde::{Deserialize, Serialize};
@@ -246,7 +246,7 @@ fn check(resident: &mut Resident, case: &Case, variables: &[(String, Literal)]) 
     }
     // Allows a few roundings of results and intermediate values; exponentials of f32 deviate by
     // some units, and errors of sums over rows grow slowly.
-    comparison.finish(16.0 * rounding(case.dtype.dtype()))
+    comparison.finish(16.0 * case.dtype.dtype().unit_roundoff())
 }
 
 fn softmax(x: &[f64]) -> Vec<f64> {

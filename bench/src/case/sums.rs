@@ -3,7 +3,7 @@
 
 use super::{Case, Float, Kind, Made, copy_of_memory, first, program, read, read_of_memory, short};
 use crate::data::uniform;
-use crate::parity::{Comparison, Parity, rounding};
+use crate::parity::{Comparison, Parity};
 use crate::record::Work;
 use crate::resident::Resident;
 use wengert::{DType, Literal, Result};
@@ -66,5 +66,5 @@ fn check(resident: &mut Resident, _: &Case, variables: &[(String, Literal)]) -> 
         comparison.add(y.get(i).to_f64(), sum, size);
     }
     // A sequential sum in f32 would exceed the bound; a sum in lanes and parts does not.
-    comparison.finish(64.0 * rounding(DType::F32))
+    comparison.finish(64.0 * DType::F32.unit_roundoff())
 }

@@ -1,7 +1,7 @@
 //! Attention, forward and backward, without a matrix of scores in memory.
 
 use super::contract::{Contract, fits, named};
-use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error, unit};
+use super::reference::{Reference, Sum, greatest, rounding, rounds, sum_error};
 use crate::diagnostic::{Result, bail, ensure};
 use crate::dtype::DType;
 use crate::literal::Literal;
@@ -375,7 +375,7 @@ impl Attention {
         let max = if max.is_finite() { max } else { 0.0 };
         let sum: f64 = scores.iter().map(|s| (s.0 - max).exp()).sum();
         let wide = self.wide();
-        let unit = unit(wide);
+        let unit = wide.unit_roundoff();
         // An exponential and the sum of exponentials carry the errors of their scores, of the
         // difference to the maximum, and a few roundings.
         let relative = |(s, e): (f64, f64)| match s == f64::NEG_INFINITY {
@@ -403,7 +403,7 @@ impl Attention {
         let given = &operands[operands.len() - 3..];
         let position = (b * self.heads + n) * self.queries + t;
         let wide = self.wide();
-        let unit = unit(wide);
+        let unit = wide.unit_roundoff();
         let c: Vec<Scalar> = self.row(self.out(), [b, n], t).map(|at| given[1].get(at)).collect();
         let [l, m] = [0, 2].map(|n: usize| given[n].get(position).to_f64());
         let scale = self.factor();

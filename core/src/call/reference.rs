@@ -76,29 +76,19 @@ impl Reference {
     }
 }
 
-/// Half the distance from 1 to the next number of a float dtype.
-pub(super) fn unit(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-11),
-        DType::BF16 => 2f64.powi(-8),
-        DType::F32 => 2f64.powi(-24),
-        _ => 2f64.powi(-53),
-    }
-}
-
 /// The least positive number of a float dtype.
 fn least(dtype: DType) -> f64 {
-    Scalar::from_bits(dtype, 1).to_f64()
+    Scalar::least_positive(dtype).to_f64()
 }
 
-/// The greatest number of a float dtype.
+/// The greatest finite number of a float dtype.
 pub(super) fn greatest(dtype: DType) -> f64 {
-    Scalar::from_bits(dtype, Scalar::highest(dtype).bits() - 1).to_f64()
+    Scalar::greatest_finite(dtype).to_f64()
 }
 
 /// Bound of the error of rounding `value` to `dtype`.
 pub(super) fn rounding(dtype: DType, value: f64) -> f64 {
-    unit(dtype) * value.abs() + least(dtype)
+    dtype.unit_roundoff() * value.abs() + least(dtype)
 }
 
 /// `value`, known up to `error`, rounded to `dtype`. Returns the number, and a bound of its
@@ -120,7 +110,7 @@ pub(super) fn rounds(dtype: DType, value: f64, error: f64) -> (Scalar, f64) {
 /// Relative to Σ|x|, the error bound of a sum of `terms` numbers, in any order, in arithmetic of
 /// `dtype`.
 pub(super) fn sum_error(dtype: DType, terms: usize) -> f64 {
-    let nu = terms as f64 * unit(dtype);
+    let nu = terms as f64 * dtype.unit_roundoff();
     if nu > 0.5 { f64::INFINITY } else { nu / (1.0 - nu) }
 }
 

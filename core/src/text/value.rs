@@ -144,14 +144,19 @@ impl Cursor<'_> {
                 let value = value.ok_or_else(|| self.error(token, "malformed number"))?;
                 ensure!(
                     !value.to_f64().is_nan(), self at token,
-                    "{text} is out of range for {dtype}, which has no infinity"
+                    "{text} is out of range for {dtype}, which has no infinity";
+                    help "its greatest number is {}", Scalar::highest(dtype)
                 );
                 value
             }
             Kind::Name("inf") => {
                 self.advance();
                 let value = Scalar::from_f64(dtype, f64::INFINITY);
-                ensure!(!value.to_f64().is_nan(), self at token, "{dtype} has no infinity");
+                ensure!(
+                    !value.to_f64().is_nan(), self at token,
+                    "{dtype} has no infinity";
+                    help "its greatest number is {}", Scalar::highest(dtype)
+                );
                 value
             }
             Kind::Name("nan") if !negative => {

@@ -31,7 +31,6 @@
 //! An element of an integer array may be uncertain. It is then a [`Bounded`] in that array, in
 //! place of bits: the integers within the error of its value.
 
-use super::formats::{carried, greatest, tiny, unit};
 use super::functions::{MONOTONE, has_pole};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -136,7 +135,7 @@ impl Bounded {
 
     /// A value that an equation does not round: all numbers within the error are of its dtype.
     pub(super) fn settled_at(value: f64, error: f64, dtype: DType) -> Self {
-        let unit = unit(carried(dtype));
+        let unit = carried(dtype).unit_roundoff();
         let number = Bounded::new(value, 0.0, value.abs(), 0.0, unit, Origin(0));
         Bounded { error, rounded: Some(dtype), ..number }
     }
@@ -255,23 +254,23 @@ impl Real for Bounded {
             return Bounded { rounded: Some(dtype), ..*self };
         }
         let carried = carried(dtype);
-        let inner = Bounded { unit: self.unit.max(unit(carried)), ..*self }.error();
-        let mut error = inner + unit(dtype) * (self.value.abs() + inner) + tiny(dtype);
+        let tiny = Scalar::least_positive(dtype).to_f64();
+        let inner = Bounded { unit: self.unit.max(carried.unit_roundoff()), ..*self }.error();
+        let mut error = inner + dtype.unit_roundoff() * (self.value.abs() + inner) + tiny;
         if !self.value.is_finite() && inner < f64::INFINITY {
             // Every dtype has infinities and NaN.
             error = 0.0;
         }
-        if self.value.is_finite() && self.value.abs() + error > greatest(dtype) {
+        if self.value.is_finite()
+            && self.value.abs() + error > Scalar::greatest_finite(dtype).to_f64()
+        {
             error = f64::INFINITY;
         }
-        let unit = unit(carried);
+        let unit = carried.unit_roundoff();
         let rounded = Bounded::new(self.value, error, self.value.abs(), 0.0, unit, self.origin);
         let low = self.low();
-        let least = if low < 0.0 {
-            low
-        } else {
-            (low - super::formats::unit(dtype) * low - tiny(dtype)).max(0.0)
-        };
+        let least =
+            if low < 0.0 { low } else { (low - dtype.unit_roundoff() * low - tiny).max(0.0) };
         Bounded { rounded: Some(dtype), ..rounded }.at_least(least)
     }
     fn add(&self, other: &Self) -> Self {

@@ -21,7 +21,6 @@
 //! squares is an unbiased estimate of ‖∂out/∂v‖². With its root in place of |∂out/∂v|, the sum
 //! estimates a first-order bound on the Euclidean norm of the output's error.
 
-use super::formats::unit;
 use crate::autodiff::{linearize, transpose, unpoisoned};
 use crate::calls::inline_wrappers;
 use wengert_core::build::{Closure, Scope};
@@ -186,7 +185,7 @@ fn estimate(
         let cells = values[n].cells.iter();
         let terms =
             cells.zip(gradient).map(|(v, g)| if *g == 0.0 { 0.0 } else { (g * v.real()).abs() });
-        unit(roundings[n].dtype) * terms.sum::<f64>()
+        roundings[n].dtype.unit_roundoff() * terms.sum::<f64>()
     };
     let reals = |array: &Array<f64>| array.cells.iter().map(|c| *c.real()).collect::<Vec<f64>>();
     if elements <= ELEMENTS {
@@ -413,7 +412,12 @@ fn rounds(op: &Op, operands: &[TensorType], results: &[TensorType]) -> bool {
         Op::ConvertElementType(_) => {
             let (from, to) = (operands[0].dtype, results[0].dtype);
             let is_small = |dtype: DType| dtype == DType::Bool || dtype.size() == 1;
-            from == to || if from.is_float() { unit(to) < unit(from) } else { is_small(from) }
+            from == to
+                || if from.is_float() {
+                    to.unit_roundoff() < from.unit_roundoff()
+                } else {
+                    is_small(from)
+                }
         }
         Op::Clamp(_)
         | Op::Select(_)

@@ -17,7 +17,6 @@ mod bounded;
 mod choice;
 mod elements;
 mod first_order;
-mod formats;
 mod functions;
 mod keep;
 mod observed;

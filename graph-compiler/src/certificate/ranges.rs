@@ -6,7 +6,6 @@
 //! and √n, and attention is a mean of values.
 
 use super::bounded::Bounded;
-use super::formats::{carried, unit};
 use wengert_core::interpret::{Array, Cell};
 use wengert_core::op::{AttentionKind, SoftmaxKind};
 use wengert_core::{DType, Op};
@@ -16,7 +15,8 @@ use wengert_core::{DType, Op};
 /// operand may be infinite or NaN.
 pub(super) fn range(op: &Op, operands: &[Array<Bounded>]) -> Option<Range> {
     let dtype = operands.first()?.dtype;
-    let sums = |extent: usize| (extent as f64 + 64.0) * unit(carried(dtype)) + 2.0 * unit(dtype);
+    let [carried, rounded] = [dtype.wide(), dtype].map(DType::unit_roundoff);
+    let sums = |extent: usize| (extent as f64 + 64.0) * carried + 2.0 * rounded;
     let of = |low, high, relative: f64| Some(Range { low, high, slack: high * relative });
     match op {
         Op::Softmax(op) if op.kind == SoftmaxKind::Softmax => {
