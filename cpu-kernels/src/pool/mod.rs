@@ -259,8 +259,8 @@ impl Pool {
         shared.help(0, tasks, body);
         let worked = Instant::now();
         shared.gate.fetch_and(!OPEN, Ordering::Relaxed);
-        shared.wait_until_all_left();
-        shared.crowd.ran_together([worked - begun, worked.elapsed()], || {
+        let moved = shared.wait_until_all_left();
+        shared.crowd.ran_together([worked - begun, worked.elapsed()], moved, || {
             shared.sleepers.iter().map(Sleeper::queued).sum()
         });
         let panic = lock(&shared.panic).take();
@@ -351,7 +351,9 @@ impl Shared {
             // it leaves, and the acquire on entering makes the submitter's writes visible.
             let job = unsafe { &*self.job.get() };
             if let Some(body) = job.body {
+                sleeper.is_inside(true);
                 self.help(thread, job.tasks, body);
+                sleeper.is_inside(false);
             }
             // Release: the writes of this worker's tasks are visible to the submitter that reads
             // the count.
@@ -382,7 +384,7 @@ impl Shared {
                 }
                 continue;
             }
-            if waiting.goes_on() {
+            if !sleeper.was_moved() && waiting.goes_on() {
                 continue;
             }
             let mut ending = lock(&self.sleep);
@@ -403,21 +405,31 @@ impl Shared {
         }
     }
 
-    fn wait_until_all_left(&self) {
+    /// Returns whether a worker may have been moved to this thread's processor.
+    fn wait_until_all_left(&self) -> bool {
         let mut waiting = Patience::new();
         loop {
             // Acquire: pairs with the release of the last worker that leaves.
             if self.gate.load(Ordering::Acquire) & INSIDE == 0 {
-                return;
+                return false;
             }
             if !waiting.goes_on() {
                 break;
             }
         }
+        let gathers = self.crowd.is_near();
+        if gathers {
+            place::gather(&self.sleepers);
+        }
         let mut sleep = lock(&self.sleep);
         while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
             sleep = self.left.wait(sleep).unwrap_or_else(PoisonError::into_inner);
         }
+        drop(sleep);
+        if gathers {
+            place::release(&self.sleepers);
+        }
+        gathers
     }
 }
 

@@ -12,6 +12,10 @@
 //! a running thread stays where it is. No other thread is bound; its processor is left to the
 //! system.
 //!
+//! A worker that another process has paused in the middle of a task is treated alike: when the
+//! submitter has nothing to do but wait for it, it is bound to the submitter's processor, which is
+//! free then. The system moves a thread that waits for a processor at once.
+//!
 //! Other systems have no such call; there, this module does nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +31,10 @@ use nowhere::Place;
 pub(super) struct Sleeper {
     /// Written under the lock that guards sleeping, as `place` is.
     asleep: AtomicBool,
+    /// Whether it is inside a job.
+    inside: AtomicBool,
+    /// Whether it was moved to the submitter's processor and has not slept since.
+    moved: AtomicBool,
     place: Place,
 }
 
@@ -42,9 +50,21 @@ impl Sleeper {
         self.place.queued()
     }
 
+    /// The calling worker enters a job, or leaves it.
+    pub fn is_inside(&self, inside: bool) {
+        self.inside.store(inside, Ordering::Relaxed);
+    }
+
+    /// Whether the calling worker is where the submitter will run. Then it sleeps rather than waits
+    /// actively.
+    pub fn was_moved(&self) -> bool {
+        self.moved.load(Ordering::Relaxed)
+    }
+
     /// The calling worker is about to sleep; it holds the lock that guards sleeping.
     pub fn falls_asleep(&self) {
         self.place.is_here();
+        self.moved.store(false, Ordering::Relaxed);
         self.asleep.store(true, Ordering::Relaxed);
     }
 
@@ -65,7 +85,17 @@ pub(super) fn settle(sleepers: &[Sleeper]) -> usize {
     count
 }
 
-/// Unbinds the workers that [`settle`] has bound. They have been woken.
+/// Binds the only worker that is inside the job to the processor of the submitter, which is about
+/// to sleep. More than one would be in each other's way there, so they stay where they are.
+pub(super) fn gather(sleepers: &[Sleeper]) {
+    let mut inside = sleepers.iter().filter(|s| s.inside.load(Ordering::Relaxed));
+    if let (Some(sleeper), None) = (inside.next(), inside.next()) {
+        sleeper.moved.store(true, Ordering::Relaxed);
+        sleeper.place.bind_here();
+    }
+}
+
+/// Unbinds the workers that [`settle`] and [`gather`] have bound. They are awake.
 pub(super) fn release(sleepers: &[Sleeper]) {
     sleepers.iter().for_each(|s| s.place.release());
 }
@@ -129,14 +159,27 @@ mod linux {
 
         /// Binds the worker to a free processor, if it may use one.
         fn bind(&self, taken: &CpuSet) -> Option<usize> {
+            self.bind_to(|usual| {
+                (0..CpuSet::MAX_CPU).find(|p| usual.is_set(*p) && !taken.is_set(*p))
+            })
+        }
+
+        /// Binds the worker to the processor of the calling thread, if it may use it.
+        pub fn bind_here(&self) {
+            let here = sched_getcpu();
+            self.bind_to(|usual| usual.is_set(here).then_some(here));
+        }
+
+        /// Binds the worker to one of its usual processors.
+        fn bind_to(&self, choose: impl FnOnce(&CpuSet) -> Option<usize>) -> Option<usize> {
             let thread = *self.thread.get()?;
             let usual = sched_getaffinity(Some(thread)).ok()?;
-            let other = (0..CpuSet::MAX_CPU).find(|p| usual.is_set(*p) && !taken.is_set(*p))?;
+            let chosen = choose(&usual)?;
             let mut only = CpuSet::new();
-            only.set(other);
+            only.set(chosen);
             sched_setaffinity(Some(thread), &only).ok()?;
             *lock(&self.bound) = Some(usual);
-            Some(other)
+            Some(chosen)
         }
 
         pub fn release(&self) {
@@ -162,6 +205,7 @@ mod nowhere {
         }
         pub fn is_here(&self) {}
         pub fn settle<'a>(_: impl Iterator<Item = &'a Place>) {}
+        pub fn bind_here(&self) {}
         pub fn release(&self) {}
     }
 }
@@ -247,6 +291,40 @@ mod tests {
                 sched_setaffinity(None, &usual).expect("it was so before");
             });
         }
+    }
+
+    #[test]
+    fn one_worker_inside_a_job_is_gathered_and_free_again() {
+        let usual = sched_getaffinity(None).expect("the system tells");
+        for mine in processors(&usual) {
+            with_sleeper(mine, &usual, |sleepers, worker| {
+                let bound = || sched_getaffinity(Some(worker)).expect("the system tells");
+                sched_setaffinity(None, &only(mine))
+                    .expect("it is one of the processors that there are");
+                gather(sleepers);
+                assert_eq!(bound(), usual, "it is in no job");
+                sleepers[0].is_inside(true);
+                gather(sleepers);
+                assert_eq!(bound(), only(mine));
+                assert!(sleepers[0].was_moved());
+                release(sleepers);
+                assert_eq!(bound(), usual);
+                sleepers[0].falls_asleep();
+                assert!(!sleepers[0].was_moved());
+                sched_setaffinity(None, &usual).expect("it was so before");
+            });
+        }
+    }
+
+    #[test]
+    fn several_workers_inside_a_job_stay_where_they_are() {
+        let sleepers = [Sleeper::default(), Sleeper::default()];
+        sleepers.iter().for_each(|sleeper| sleeper.is_inside(true));
+        gather(&sleepers);
+        assert!(sleepers.iter().all(|sleeper| !sleeper.was_moved()));
+        sleepers[0].is_inside(false);
+        gather(&sleepers);
+        assert!(sleepers[1].was_moved());
     }
 
     /// Two threads on one processor take turns. Some systems do not tell.

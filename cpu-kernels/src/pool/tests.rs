@@ -142,7 +142,7 @@ fn workers_that_fell_asleep_wake_up() {
 fn beside_busy_processes() -> Pool {
     let pool = Pool::new(2).expect("threads start");
     let pause = Duration::from_secs(1);
-    pool.shared.crowd.ran_together([Duration::ZERO, pause], || Some(pause));
+    pool.shared.crowd.ran_together([Duration::ZERO, pause], false, || Some(pause));
     assert!(pool.shared.crowd.is_dense());
     pool
 }
@@ -150,6 +150,41 @@ fn beside_busy_processes() -> Pool {
 #[test]
 fn workers_join_a_long_job_beside_busy_processes() {
     needs_a_worker(&beside_busy_processes());
+}
+
+/// A paused worker is moved to the submitter's processor for the rest of the job. (The number of
+/// processors that a thread may use is known on Linux only; elsewhere nothing is moved.)
+#[test]
+fn a_worker_that_was_moved_gets_its_processors_back() {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let usual = processors();
+    for _ in 0..20 {
+        let pool = beside_busy_processes();
+        while pool.shared.crowd.is_dense() {
+            pool.parallel_for(1, |_, _| std::thread::sleep(ALONE)).expect("no task panics");
+        }
+        assert!(pool.shared.crowd.is_near());
+        let worker_runs_a_task = |moved: bool| {
+            let expected = if moved && cfg!(target_os = "linux") { 1 } else { usual };
+            let begun = std::sync::Barrier::new(2);
+            pool.parallel_for(2, |_, task| {
+                begun.wait();
+                if task == 1 {
+                    assert_eq!(processors(), usual);
+                    let waiting = Instant::now();
+                    while processors() != expected || waiting.elapsed() < 10 * PATIENCE {
+                        assert!(waiting.elapsed() < Duration::from_secs(60), "{}", processors());
+                        std::thread::sleep(PATIENCE);
+                    }
+                }
+            })
+            .expect("no task panics");
+        };
+        worker_runs_a_task(true);
+        // It was not queued, so it is not moved again.
+        assert!(!pool.shared.crowd.is_near());
+        worker_runs_a_task(false);
+    }
 }
 
 #[test]

@@ -89,6 +89,11 @@ pub struct Bounded {
     origin: Origin,
 }
 
+/// The unit roundoff of the arithmetic in which an equation computes results of a dtype.
+fn unit_of_arithmetic(dtype: DType) -> f64 {
+    if dtype == DType::F64 { dtype } else { DType::F32 }.unit_roundoff()
+}
+
 fn doubtful() {
     DOUBT.set(true);
 }
@@ -135,7 +140,7 @@ impl Bounded {
 
     /// A value that an equation does not round: all numbers within the error are of its dtype.
     pub(super) fn settled_at(value: f64, error: f64, dtype: DType) -> Self {
-        let unit = carried(dtype).unit_roundoff();
+        let unit = unit_of_arithmetic(dtype);
         let number = Bounded::new(value, 0.0, value.abs(), 0.0, unit, Origin(0));
         Bounded { error, rounded: Some(dtype), ..number }
     }
@@ -253,24 +258,21 @@ impl Real for Bounded {
         if self.terms == 0.0 && (self.rounded == Some(dtype) || is_exact()) {
             return Bounded { rounded: Some(dtype), ..*self };
         }
-        let carried = carried(dtype);
-        let tiny = Scalar::least_positive(dtype).to_f64();
-        let inner = Bounded { unit: self.unit.max(carried.unit_roundoff()), ..*self }.error();
-        let mut error = inner + dtype.unit_roundoff() * (self.value.abs() + inner) + tiny;
+        let [tiny, greatest] =
+            [Scalar::least_positive, Scalar::greatest_finite].map(|of| of(dtype).to_f64());
+        let (unit, relative) = (unit_of_arithmetic(dtype), dtype.unit_roundoff());
+        let inner = Bounded { unit: self.unit.max(unit), ..*self }.error();
+        let mut error = inner + relative * (self.value.abs() + inner) + tiny;
         if !self.value.is_finite() && inner < f64::INFINITY {
             // Every dtype has infinities and NaN.
             error = 0.0;
         }
-        if self.value.is_finite()
-            && self.value.abs() + error > Scalar::greatest_finite(dtype).to_f64()
-        {
+        if self.value.is_finite() && self.value.abs() + error > greatest {
             error = f64::INFINITY;
         }
-        let unit = carried.unit_roundoff();
         let rounded = Bounded::new(self.value, error, self.value.abs(), 0.0, unit, self.origin);
         let low = self.low();
-        let least =
-            if low < 0.0 { low } else { (low - dtype.unit_roundoff() * low - tiny).max(0.0) };
+        let least = if low < 0.0 { low } else { (low - relative * low - tiny).max(0.0) };
         Bounded { rounded: Some(dtype), ..rounded }.at_least(least)
     }
     fn add(&self, other: &Self) -> Self {
