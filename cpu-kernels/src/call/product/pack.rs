@@ -7,7 +7,7 @@
 use crate::call::element::Number;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::squares;
-use crate::simd::Simd;
+use crate::simd::{Simd, multiversioned};
 
 /// Lines of an operand: rows of lhs, or columns of rhs.
 pub(super) struct Lines<T> {
@@ -98,23 +98,7 @@ pub(super) unsafe fn pack<T: Number>(
     // SAFETY: the indices are below the extents.
     unsafe {
         if source.across == 1 {
-            macro_rules! by_width {
-                ($($w:literal)*) => {
-                    match width {
-                        $($w => steps::<T, $w>(source, depth, to, step),)*
-                        _ => {
-                            for k in 0..depth {
-                                let from = source.at.add(k * source.along);
-                                (0..width)
-                                    .for_each(|l| to.add(k * step + l).write(from.add(l).read()));
-                            }
-                        }
-                    }
-                };
-            }
-            // Panels of rhs, and strips of lhs.
-            by_width!(32 16 14 13 12 11 10 9 8 7 6 5 4 3 2);
-            return;
+            return beside_each_other(simd, source, [width, depth], to, step);
         }
         #[cfg(target_arch = "x86_64")]
         let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2
@@ -142,12 +126,53 @@ pub(super) unsafe fn pack<T: Number>(
     }
 }
 
-/// Packs lines that lie side by side, with a fixed width, so that a step is copied by a few
-/// instructions.
+multiversioned! {
+    /// Packs lines that lie side by side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pack`].
+    unsafe fn beside_each_other<T: Number> = copied(
+        source: Lines<T>,
+        size: [usize; 2],
+        to: *mut T,
+        step: usize
+    );
+}
+
+/// The body of [`beside_each_other`].
 ///
 /// # Safety
 ///
-/// As for [`pack`], for `W` lines.
+/// As for [`beside_each_other`].
+#[inline(always)]
+unsafe fn copied<T: Number>(source: Lines<T>, [width, depth]: [usize; 2], to: *mut T, step: usize) {
+    macro_rules! by_width {
+        ($($w:literal)*) => {
+            match width {
+                // SAFETY: the caller's promise is the same.
+                $($w => unsafe { steps::<T, $w>(source, depth, to, step) },)*
+                _ => for k in 0..depth {
+                    for line in 0..width {
+                        // SAFETY: the steps exist.
+                        unsafe {
+                            let number = source.at.add(k * source.along + line).read();
+                            to.add(k * step + line).write(number);
+                        }
+                    }
+                },
+            }
+        };
+    }
+    // Panels of rhs, and strips of lhs.
+    by_width!(32 16 14 13 12 11 10 9 8 7 6 5 4 3 2);
+}
+
+/// Copies steps of a fixed width by a few instructions each.
+///
+/// # Safety
+///
+/// As for [`beside_each_other`], for `W` lines.
 #[inline(always)]
 unsafe fn steps<T: Number, const W: usize>(
     source: Lines<T>,

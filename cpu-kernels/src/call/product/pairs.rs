@@ -36,16 +36,8 @@ pub(super) unsafe fn pack(
     // SAFETY: the indices are below the extents.
     unsafe {
         let done = if source.across == 1 {
-            macro_rules! by_width {
-                ($($w:literal)*) => {
-                    match width {
-                        $($w => steps::<$w>(source, whole, to, step),)*
-                        _ => 0,
-                    }
-                };
-            }
-            // Panels of rhs, and strips of lhs.
-            by_width!(32 14 13 12 11 10 9 8 7 6 5 4 3 2 1)
+            beside_each_other(simd, source, [width, whole], to, step);
+            whole
         } else if source.along == 1
             && source.across.is_multiple_of(2)
             && source.at.cast::<f32>().is_aligned()
@@ -76,30 +68,90 @@ fn pair_of(first: u16, second: u16) -> u32 {
     first as u32 | (second as u32) << 16
 }
 
-/// Packs lines that lie side by side, with a fixed width, so that two steps are interleaved by a
-/// few instructions. Returns the number of pairs done: all.
+multiversioned! {
+    /// Packs lines that lie side by side, for a number of whole pairs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pack`].
+    unsafe fn beside_each_other = interleaved(
+        source: Lines<u16>,
+        size: [usize; 2],
+        to: *mut u32,
+        step: usize
+    );
+}
+
+/// The body of [`beside_each_other`].
 ///
 /// # Safety
 ///
-/// As for [`pack`], for `W` lines and `pairs` whole pairs.
+/// As for [`beside_each_other`].
 #[inline(always)]
-unsafe fn steps<const W: usize>(
+unsafe fn interleaved(source: Lines<u16>, [width, pairs]: [usize; 2], to: *mut u32, step: usize) {
+    macro_rules! by_width {
+        ($($w:literal in $run:literal)*) => {
+            match width {
+                // SAFETY: the caller's promise is the same.
+                $($w => unsafe { steps::<$w, $run>(source, pairs, to, step) },)*
+                _ => unsafe { each(source, [width, pairs], to, step) },
+            }
+        };
+    }
+    // Panels of rhs, and strips of lhs.
+    by_width!(
+        32 in 16 14 in 8 13 in 8 12 in 8 11 in 8 10 in 8 9 in 8 8 in 8 7 in 7 6 in 6 5 in 5 4 in 4
+        3 in 3 2 in 2 1 in 1
+    );
+}
+
+/// Packs pairs with a fixed width, in runs of vectors. The last run overlaps the one before it.
+///
+/// # Safety
+///
+/// As for [`beside_each_other`], for `W` lines.
+#[inline(always)]
+unsafe fn steps<const W: usize, const RUN: usize>(
     source: Lines<u16>,
     pairs: usize,
     to: *mut u32,
     step: usize,
-) -> usize {
+) {
     for pair in 0..pairs {
-        // SAFETY: the steps exist.
-        unsafe {
-            let from = source.at.add(2 * pair * source.along);
-            let first = from.cast::<[u16; W]>().read_unaligned();
-            let second = from.add(source.along).cast::<[u16; W]>().read_unaligned();
-            let both: [u32; W] = std::array::from_fn(|l| pair_of(first[l], second[l]));
-            to.add(pair * step).cast::<[u32; W]>().write_unaligned(both);
+        for line in (0..W).step_by(RUN) {
+            let line = line.min(W - RUN);
+            // SAFETY: the steps exist.
+            unsafe {
+                let from = source.at.add(2 * pair * source.along + line);
+                let first = from.cast::<[u16; RUN]>().read_unaligned();
+                let second = from.add(source.along).cast::<[u16; RUN]>().read_unaligned();
+                let mut both = [0; RUN];
+                for l in 0..RUN {
+                    both[l] = pair_of(first[l], second[l]);
+                }
+                to.add(pair * step + line).cast::<[u32; RUN]>().write_unaligned(both);
+            }
         }
     }
-    pairs
+}
+
+/// Packs pairs with any width.
+///
+/// # Safety
+///
+/// As for [`beside_each_other`].
+#[inline(always)]
+unsafe fn each(source: Lines<u16>, [width, pairs]: [usize; 2], to: *mut u32, step: usize) {
+    for pair in 0..pairs {
+        for line in 0..width {
+            // SAFETY: the steps exist.
+            unsafe {
+                let from = source.at.add(2 * pair * source.along + line);
+                let both = pair_of(from.read(), from.add(source.along).read());
+                to.add(pair * step + line).write(both);
+            }
+        }
+    }
 }
 
 multiversioned! {
