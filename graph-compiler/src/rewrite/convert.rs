@@ -1,4 +1,5 @@
-//! Consecutive lossless conversions, and those of operands in memory. A rounding is never removed.
+//! Consecutive lossless conversions, and those of operands in memory or of moved values. A rounding
+//! is never removed.
 
 use super::{Rule, term};
 use wengert_core::op::{BitcastConvertType, ConvertElementType};
@@ -61,6 +62,32 @@ pub(super) const RULES: &[Rule] = &[
                 return None;
             }
             cx.emit(ConvertElementType { dtype: outer.dtype }, &[x])
+        },
+    },
+    Rule {
+        name: "narrowing_of_a_moved_value",
+        doc: "convert(move(x)) → move(convert(x)), where move is permute or reshape, if the \
+              conversion is to a smaller dtype: the move is then next to a product, or a view of \
+              memory, and costs nothing",
+        examples: &[
+            "%x: f32[6,4]
+             %0: f32[4,6] = permute %x {permutation=[1,0]}
+             %1: bf16[4,6] = convert_element_type %0 {dtype=bf16}",
+            "%x: f64[6,4]
+             %0: f64[24] = reshape %x {shape=[24]}
+             %1: f16[24] = convert_element_type %0 {dtype=f16}",
+        ],
+        apply: |cx, equation| {
+            let (Op::ConvertElementType(narrow), &[y]) = term(equation) else { return None };
+            let (moves @ (Op::Permute(_) | Op::Reshape(_)), &[x]) = cx.definition(y)? else {
+                return None;
+            };
+            if narrow.dtype.size() >= cx.ty(x).dtype.size() {
+                return None;
+            }
+            let moves = moves.clone();
+            let narrowed = cx.emit(ConvertElementType { dtype: narrow.dtype }, &[x])?;
+            cx.emit(moves, &[narrowed])
         },
     },
     Rule {
