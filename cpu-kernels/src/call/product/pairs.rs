@@ -94,6 +94,7 @@ unsafe fn interleaved(source: Lines<u16>, [width, pairs]: [usize; 2], to: *mut u
             match width {
                 // SAFETY: the caller's promise is the same.
                 $($w => unsafe { steps::<$w, $run>(source, pairs, to, step) },)*
+                // SAFETY: the caller's promise is the same.
                 _ => unsafe { each(source, [width, pairs], to, step) },
             }
         };
