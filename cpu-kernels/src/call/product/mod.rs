@@ -81,6 +81,8 @@ mod gather;
 mod lanes;
 pub(super) mod micro;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod paired_stream;
 mod pairs;
 mod plain;
 mod prefetch;

@@ -61,6 +61,12 @@ pub(super) fn fetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// Prefetches contiguous elements, in the order of memory.
+#[inline]
+pub(super) fn fetch_run<T>(at: *const T, elements: usize) {
+    (0..elements).step_by(CACHE_LINE / size_of::<T>()).for_each(|n| fetch(at.wrapping_add(n)));
+}
+
 /// Prefetches the lines that are packed next. They are many short runs of memory, which the
 /// hardware prefetcher does not follow.
 #[inline]

@@ -17,7 +17,7 @@ use wengert_core::half::{bf16, f16};
 pub(in crate::call) struct Stream<T: Element> {
     /// Steps of k.
     pub depth: usize,
-    /// The numbers of the rows, contiguous for each step, in the order of the terms.
+    /// The numbers of the rows, contiguous for each step, in the order of the terms; or the pairs.
     pub lhs: *const T::Wide,
     pub rows: usize,
     /// Contiguous rows of rhs, at a distance of `rhs_step`.
@@ -36,7 +36,7 @@ pub(in crate::call) struct Stream<T: Element> {
 /// The compiled kernels for a dtype and a set of vector instructions.
 pub(in crate::call) struct Streams<T: Element + 'static> {
     /// Those of 1, 2, … rows.
-    strips: &'static [unsafe fn(&Stream<T>)],
+    pub(super) strips: &'static [unsafe fn(&Stream<T>)],
 }
 
 impl<T: Element> Streams<T> {
@@ -248,4 +248,13 @@ level!(avx512 ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"): __m512, __m5
 lookup!(streams_of_f32: Streams<f32>, F32);
 lookup!(streams_of_f64: Streams<f64>, F64);
 lookup!(streams_of_f16: Streams<f16>, F16);
-lookup!(streams_of_bf16: Streams<bf16>, BF16);
+lookup!(widening_streams_of_bf16: Streams<bf16>, BF16);
+
+/// The kernels of bf16: of [pairs](super::paired_stream) where the machine multiplies them.
+pub(in crate::call) fn streams_of_bf16(simd: Simd) -> &'static Streams<bf16> {
+    match simd {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512Bf16 => &super::paired_stream::STREAMS,
+        _ => widening_streams_of_bf16(simd),
+    }
+}

@@ -6,6 +6,8 @@
 //! numbers.
 
 use crate::call::element::Number;
+#[cfg(target_arch = "x86_64")]
+use wengert_core::half::bf16;
 
 /// A vector register.
 pub(super) trait Vector: Copy {
@@ -146,6 +148,44 @@ mod x86 {
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Pairs(std::arch::x86_64::__m512);
+
+#[cfg(target_arch = "x86_64")]
+impl Pairs {
+    /// The pairs of two lines of 32 elements; the second line is 0 if there is none.
+    ///
+    /// # Safety
+    ///
+    /// The elements are valid to read. The machine has AVX512-BW.
+    #[inline(always)]
+    pub unsafe fn interleaved(first: *const bf16, second: Option<*const bf16>) -> [Pairs; 2] {
+        use std::arch::x86_64::*;
+        static INDICES: [[i16; 32]; 2] = {
+            let mut indices = [[0; 32]; 2];
+            let mut n = 0i16;
+            while n < 32 {
+                // The second line's elements have the indices from 32 on.
+                let lane = n / 2 + n % 2 * 32;
+                indices[0][n as usize] = lane;
+                indices[1][n as usize] = lane + 16;
+                n += 1;
+            }
+            indices
+        };
+        // SAFETY: the caller guarantees the memory and the instructions.
+        unsafe {
+            let first = _mm512_loadu_si512(first.cast());
+            let second = match second {
+                Some(second) => _mm512_loadu_si512(second.cast()),
+                None => _mm512_setzero_si512(),
+            };
+            let low = _mm512_loadu_si512(INDICES[0].as_ptr().cast());
+            let high = _mm512_loadu_si512(INDICES[1].as_ptr().cast());
+            let low = _mm512_permutex2var_epi16(first, low, second);
+            let high = _mm512_permutex2var_epi16(first, high, second);
+            [Pairs(_mm512_castsi512_ps(low)), Pairs(_mm512_castsi512_ps(high))]
+        }
+    }
+}
 
 #[cfg(target_arch = "x86_64")]
 impl Vector for Pairs {
