@@ -164,15 +164,20 @@ fn a_worker_that_was_moved_gets_its_processors_back() {
             pool.parallel_for(1, |_, _| std::thread::sleep(ALONE)).expect("no task panics");
         }
         assert!(pool.shared.crowd.is_near());
-        let worker_runs_a_task = |moved: bool| {
-            let expected = if moved && cfg!(target_os = "linux") { 1 } else { usual };
+        let sleeper = &pool.shared.sleepers[0];
+        let worker_runs_a_task = |moves: bool| {
+            let moved = || sleeper.was_moved();
+            let expected = if moves && cfg!(target_os = "linux") { 1 } else { usual };
             let begun = std::sync::Barrier::new(2);
             pool.parallel_for(2, |_, task| {
                 begun.wait();
                 if task == 1 {
-                    assert_eq!(processors(), usual);
+                    // The submitter loses its patience, sooner or later.
                     let waiting = Instant::now();
-                    while processors() != expected || waiting.elapsed() < 10 * PATIENCE {
+                    while moved() != moves
+                        || processors() != expected
+                        || waiting.elapsed() < 10 * PATIENCE
+                    {
                         assert!(waiting.elapsed() < Duration::from_secs(60), "{}", processors());
                         std::thread::sleep(PATIENCE);
                     }
@@ -181,6 +186,11 @@ fn a_worker_that_was_moved_gets_its_processors_back() {
             .expect("no task panics");
         };
         worker_runs_a_task(true);
+        let waiting = Instant::now();
+        while sleeper.was_moved() {
+            assert!(waiting.elapsed() < Duration::from_secs(60), "it does not sleep");
+            std::thread::sleep(PATIENCE);
+        }
         // It was not queued, so it is not moved again.
         assert!(!pool.shared.crowd.is_near());
         worker_runs_a_task(false);

@@ -18,10 +18,10 @@
 //! 16.9 GB/s instead of 12.0 for one row and 2560 × 768 of bf16. The sums are then loaded and
 //! stored for each row of rhs, which takes longer than reading if there are more rows of out.
 //!
-//! Pairs of bf16 are multiplied from two rows at a time. Short rows that are contiguous are read two
-//! by two, and prefetched in the order of memory: 25 to 30 GB/s for one row and 2560 × 768, instead
-//! of 19. Longer rows are read 16 side by side. There the hardware prefetcher is faster alone: 23 to
-//! 27 GB/s for 768 × 2560, instead of 20 with prefetches (AMD Zen 4, two threads).
+//! Pairs of bf16 are multiplied from two rows at a time. Short rows that are contiguous are read
+//! two by two, and prefetched in the order of memory: 25 to 30 GB/s for one row and 2560 × 768,
+//! instead of 19. Longer rows are read 16 side by side. There the hardware prefetcher is faster
+//! alone: 23 to 27 GB/s for 768 × 2560, instead of 20 with prefetches (AMD Zen 4, two threads).
 //!
 //! A row of out stays in the cache meanwhile. The order of the sums is that of all products: a row
 //! has the same bits, however many rows are multiplied with it.
