@@ -2,7 +2,7 @@
 //!
 //! A job is a number of independent tasks and a function to call for each. The submitting thread
 //! works too. Workers that are awake help; the submitter does not wait for a worker that sleeps
-//! through a short job. Beside busy processes, short jobs run on the submitter alone ([`crowd`]).
+//! through a short job. Threads take turns with other processes that are busy ([`crowd`]).
 //!
 //! Each thread has a share of neighbouring tasks; the first thread has the first ones. If two
 //! jobs are divided alike, a thread finds the data of the first job in its own cache during the

@@ -5,7 +5,7 @@
 //!
 //! | rhs | block | read |
 //! |---|---|---|
-//! | rows are contiguous | a few rows, all columns | [in place](super::stream) |
+//! | rows are contiguous | a few rows, all columns | in place, by [`stream`](super::stream) or `paired_stream` |
 //! | columns are contiguous | one panel, [`DEEP`] rows | transposed |
 //!
 //! With vectors of 256 bits (L1 of 32 KiB, 16 registers), fewer rows of rhs are read side by side.
