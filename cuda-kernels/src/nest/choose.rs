@@ -11,7 +11,7 @@ use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
 use super::shape::{self, affinity};
-use super::team::Layout;
+use super::team::{LONG_TEAM, Layout};
 use super::tile::Tile;
 use super::unroll;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
@@ -28,8 +28,18 @@ const SHORT: usize = 8;
 /// the team becomes larger.
 const HEAVY: usize = 2048;
 
+/// Bytes of a row from which a team has [`LONG_TEAM`] threads instead of 256, if there are rows for
+/// every multiprocessor. Half as many rows are then in work at once, 396 on a Hopper GPU, and more
+/// of each is still in its L2 cache of 50 MB when the next phase reads it.
+const LONG_ROW: usize = 48 << 10;
+/// Rows from which that holds.
+const MANY_ROWS: u64 = 1024;
+
 /// A warp for a row.
-const WARP_TEAM: Layout = Layout { threads: WARP, rows: 1, columns: false };
+const WARP_TEAM: Layout = Layout::team(WARP, 1);
+
+/// Threads that a column team should leave on the GPU, when it takes vectors of rows.
+const BUSY_THREADS: u64 = 1 << 16;
 
 /// The assignment of a nest's work to threads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -47,11 +57,31 @@ pub enum Schedule {
         threads: u32,
         /// Rows of a block, a power of two.
         rows: u32,
-        /// Whether neighbouring threads belong to neighbouring rows.
-        columns: bool,
+    },
+    /// Several threads for each vector of rows; neighbouring threads belong to neighbouring rows.
+    Columns {
+        /// Threads of a row, a power of two.
+        threads: u32,
+        /// Rows of a block, a power of two.
+        rows: u32,
+        /// Rows of a thread, a power of two.
+        vector: u32,
     },
     /// Squares of two axes, transposed in shared memory.
     Tile,
+}
+
+impl Schedule {
+    /// The layout of a schedule of teams.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        match *self {
+            Schedule::Team { threads, rows } => Some(Layout::team(threads, rows)),
+            Schedule::Columns { threads, rows, vector } => {
+                Some(Layout::columns(threads, rows, vector))
+            }
+            Schedule::Row { .. } | Schedule::Tile => None,
+        }
+    }
 }
 
 impl fmt::Display for Schedule {
@@ -64,9 +94,12 @@ impl fmt::Display for Schedule {
                 write!(f, "row: a thread for {vector} rows, {threads} a block")
             }
             Schedule::Tile => f.write_str("tile: squares of 32 by 32, transposed in shared memory"),
-            Schedule::Team { threads, rows, columns } => {
-                let kind = if *columns { "column team" } else { "team" };
-                write!(f, "{kind}: {threads} threads a row, {rows} rows a block")
+            Schedule::Team { threads, rows } => {
+                write!(f, "team: {threads} threads a row, {rows} rows a block")
+            }
+            Schedule::Columns { threads, rows, vector } => {
+                write!(f, "column team: {threads} threads a row, {rows} rows a block")?;
+                if *vector > 1 { write!(f, ", {vector} a thread") } else { Ok(()) }
             }
         }
     }
@@ -85,12 +118,15 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             let tile = Tile::new(nest, &shape::rows(nest));
             tile.is_some_and(|t| t.shared_bytes(nest) <= STATIC_SHARED as usize)
         }
-        Schedule::Team { threads, rows, columns } => {
-            let layout = Layout { threads, rows, columns };
+        Schedule::Team { .. } | Schedule::Columns { .. } => {
+            let layout = schedule.layout().expect("a schedule of teams");
+            let Layout { threads, rows, vector, .. } = layout;
+            let powers = [threads, rows, vector].iter().all(|n| n.is_power_of_two());
             if threads < 2
-                || !threads.is_power_of_two()
-                || !rows.is_power_of_two()
-                || threads.saturating_mul(rows) > MAX_BLOCK
+                || !powers
+                || rows < vector
+                || threads.saturating_mul(layout.teams()) > MAX_BLOCK
+                || (vector > 1 && !takes_vectors(nest, layout))
             {
                 return false;
             }
@@ -108,6 +144,17 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
                 && storage.saturating_add(exchange) <= architecture.shared_per_block as usize
         }
     }
+}
+
+/// Whether a column team can have vectors of rows: it has no row storage, and no prefixes.
+fn takes_vectors(nest: &Nest, layout: Layout) -> bool {
+    let vector = layout.vector as usize;
+    let groups = shape::rows(nest);
+    let scans = |p: &Phase| matches!(mode(nest, layout, p, &[]), Mode::Scan | Mode::Lines);
+    groups.last().is_some_and(|g| g.extent.is_multiple_of(vector))
+        && takes_vector(&groups, vector)
+        && storage_bytes(nest) == 0
+        && !nest.phases.iter().any(scans)
 }
 
 /// The number of rows that a thread takes side by side, for vector accesses.
@@ -148,6 +195,18 @@ fn team_vector(nest: &Nest) -> usize {
 /// The number of iterations of the longest phase.
 fn longest(nest: &Nest) -> usize {
     nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
+}
+
+/// Maximum number of bytes of a row that a phase loads.
+fn row_bytes(nest: &Nest) -> usize {
+    let of = |p: &Phase| {
+        let loads = p.body.iter().filter_map(|instr| match instr {
+            Instr::Load { access, .. } => Some(nest.buffers[access.buffer].dtype.size()),
+            _ => None,
+        });
+        p.iterations(nest).saturating_mul(loads.max().unwrap_or(0))
+    };
+    nest.phases.iter().map(of).max().unwrap_or(0)
 }
 
 /// Instructions of an iteration of all phases with inner axes.
@@ -199,7 +258,7 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         return first_that_fits(
             nest,
             architecture,
-            [Schedule::Team { threads: WARP, rows, columns: false }, row()],
+            [Schedule::Team { threads: WARP, rows }, row()],
         );
     }
     if (long <= SHORT || prefix) && !storage {
@@ -219,8 +278,16 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         while columns > 8 && rows.div_ceil(columns.into()) < 96 {
             columns /= 2;
         }
-        let team = Schedule::Team { threads, rows: columns, columns: true };
-        return first_that_fits(nest, architecture, [team, row()]);
+        let team = |vector| Schedule::Columns { threads, rows: columns, vector };
+        // A vector must not leave too few threads.
+        let mut vector = (row_vector(nest, &groups) as u32).min(columns);
+        while vector > 1
+            && (rows * u64::from(threads / vector) < BUSY_THREADS
+                || !takes(nest, architecture, &team(vector)))
+        {
+            vector /= 2;
+        }
+        return first_that_fits(nest, architecture, [team(vector), row()]);
     } else if long <= 1024 {
         let vector = team_vector(nest);
         let mut threads = (long.div_ceil(vector).next_power_of_two() as u32).clamp(4, WARP);
@@ -230,6 +297,8 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
             threads *= 2;
         }
         threads
+    } else if rows >= MANY_ROWS && row_bytes(nest) >= LONG_ROW {
+        LONG_TEAM
     } else {
         256
     };
@@ -242,9 +311,9 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
         nest,
         architecture,
         [
-            Schedule::Team { threads, rows: per_block, columns: false },
-            Schedule::Team { threads, rows: 1, columns: false },
-            Schedule::Team { threads: WARP, rows: 1, columns: false },
+            Schedule::Team { threads, rows: per_block },
+            Schedule::Team { threads, rows: 1 },
+            Schedule::Team { threads: WARP, rows: 1 },
             row(),
         ],
     )
@@ -332,6 +401,14 @@ mod tests {
             sum("9,50257", "i, j", 9, 50257, 1024),
             "team: 256 threads a row, 1 rows a block"
         );
+        assert_eq!(
+            sum("9000,50257", "i, j", 9000, 50257, 1024),
+            "team: 512 threads a row, 1 rows a block"
+        );
+        assert_eq!(
+            sum("9000,10000", "i, j", 9000, 10000, 1024),
+            "team: 256 threads a row, 1 rows a block"
+        );
         assert!(sum("9000,5", "i, j", 9000, 5, 8).starts_with("row"));
     }
 
@@ -339,7 +416,7 @@ mod tests {
     fn reductions_along_other_axes_go_to_columns() {
         assert_eq!(
             sum("1024,8192", "j, i", 8192, 1024, 32),
-            "column team: 32 threads a row, 32 rows a block"
+            "column team: 32 threads a row, 32 rows a block, 4 a thread"
         );
         assert_eq!(
             sum("1024,768", "j, i", 768, 1024, 32),
@@ -348,7 +425,7 @@ mod tests {
         // There are columns enough: a thread has eight lanes, or all.
         assert_eq!(
             sum("64,100000", "j, i", 100_000, 64, 32),
-            "column team: 4 threads a row, 32 rows a block"
+            "column team: 4 threads a row, 32 rows a block, 4 a thread"
         );
         assert_eq!(sum("32,100000", "j, i", 100_000, 32, 32), "row: a thread a row, 128 a block");
         assert!(sum("1024,768", "j, i", 768, 1024, 1).starts_with("row"), "the tree has one lane");

@@ -31,7 +31,7 @@ impl Team<'_> {
         }
         let (base, used) = self.results.expect("made for teams that exchange through memory");
         let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
-        let (slots, bytes) = slots(emit, dtypes, base, self.row, self.layout.rows);
+        let (slots, bytes) = slots(emit, dtypes, base, self.team, self.layout.teams());
         for (slot, value) in slots.iter().zip(values) {
             slot.put(emit, *value, Some(first));
         }
@@ -54,7 +54,7 @@ impl Team<'_> {
             return self.shuffled(emit, dtypes, values, Shuffle::Down, distance.into());
         }
         let (base, used) = self.exchange.expect("made for teams that exchange through memory");
-        let step = if self.layout.columns { self.layout.rows } else { 1 };
+        let step = if self.layout.columns { self.layout.teams() } else { 1 };
         let (near, far) = (i64::from(distance), i64::from(2 * distance));
         let gives = emit.guard(&Affine::axis(self.axis), near, far);
         let takes = emit.guard(&Affine::axis(self.axis), 0, near);

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | row | one thread, which may do a few neighbouring rows | elementwise nests; short rows; reductions along outer axes with many columns; all other nests |
 //! | team | 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
-//! | column team | threads at a distance in a block | reductions along outer axes with few columns |
+//! | column team | threads at a distance in a block, which may do a few neighbouring rows | reductions along outer axes with few columns |
 //! | tile | one thread; a row is an element of a square that is transposed in shared memory | permutations, and nests fused with them |
 //!
 //! **Mapping of loops.** Parallel axes that every expression sees as one are merged (`shape`).
@@ -57,7 +57,7 @@ use crate::ptx::{Kernel, Parameter, Type};
 use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use emit::{Emit, parameter};
 use row::Rows;
-use team::{Layout, MAX_GRID};
+use team::MAX_GRID;
 use tile::Tile;
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::{Diagnostic, Result};
@@ -127,8 +127,8 @@ pub fn compile(
             let tile = Tile::new(nest, &groups).expect("the nest takes the schedule");
             (tile::kernel(&mut emit, &tile, &groups, limit)?, tile::THREADS, 0)
         }
-        Schedule::Team { threads, rows, columns } => {
-            let layout = Layout { threads, rows, columns };
+        Schedule::Team { .. } | Schedule::Columns { .. } => {
+            let layout = schedule.layout().expect("a schedule of teams");
             let (grid, dynamic) = phases::kernel(&mut emit, layout, &groups, in_place, limit)?;
             if emit.drop_storage() {
                 // Its address may still be taken; the assembler removes that.

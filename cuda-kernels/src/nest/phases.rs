@@ -12,6 +12,9 @@
 //! - *lines*: another phase with prefixes; each thread does whole lines.
 //! - *single*: the fallback; the first thread does the phase alone, and broadcasts the results.
 //!
+//! **Directions.** A phase that may take its steps in any order begins where the phase before it
+//! ended, whose last elements are still in the L2 cache ([`directions`]).
+//!
 //! **Order.** The team synchronises between two phases if one of them writes memory that the
 //! other accesses: row storage, which is in shared memory, or memory that is updated in place.
 
@@ -19,7 +22,7 @@ use super::emit::{Copy, Emit, NestReg};
 use super::place::Place;
 use super::scan;
 use super::shape;
-use super::spread::Spread;
+use super::spread::{Direction, Spread};
 use super::team::{Layout, MAX_GRID, Team, exchange_size, place};
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
@@ -147,10 +150,10 @@ pub(super) fn kernel(
     let needed = total.div_ceil(layout.rows.into());
     let blocks = needed.min(limit).min(MAX_GRID);
     let linear = emit.code.mov(Type::U32, Special::TidX);
-    let minor = if layout.columns { layout.rows } else { layout.threads };
+    let minor = if layout.columns { layout.teams() } else { layout.threads };
     let low = emit.code.binary(Binary::And, Type::B32, linear, i64::from(minor) - 1);
     let high = emit.code.binary(Binary::Shr, Type::U32, linear, i64::from(minor.trailing_zeros()));
-    let (thread, row) = if layout.columns { (high, low) } else { (low, high) };
+    let (thread, number) = if layout.columns { (high, low) } else { (low, high) };
     let axis = emit.axis_in("team", layout.threads as usize, thread);
     let members = if layout.in_warp() && layout.threads < WARP {
         let lane =
@@ -166,7 +169,7 @@ pub(super) fn kernel(
         in_place,
         thread,
         axis,
-        row,
+        team: number,
         linear,
         members,
         exchange: None,
@@ -229,7 +232,7 @@ impl Team<'_> {
             } else {
                 let start = emit.code.mov(Type::B32, Operand::Symbol(base.into()));
                 let start = emit.code.binary(Binary::Add, Type::S32, start, at);
-                emit.code.ternary(Ternary::Mad, Type::S32, self.row, bytes as i64, start)
+                emit.code.ternary(Ternary::Mad, Type::S32, self.team, bytes as i64, start)
             };
             emit.places.push(Place::Shared { base: start });
             at += size.next_multiple_of(16) as i64;
@@ -245,51 +248,73 @@ impl Team<'_> {
         total: u64,
         groups: &[MergedAxis],
     ) -> Result<()> {
-        let rows = i64::from(self.layout.rows);
+        let vector = self.layout.vector as usize;
+        let teams = i64::from(self.layout.teams());
         let wide = block.width == Width::B64;
-        let row = if rows == 1 {
+        let number = if teams == 1 {
             block
         } else if wide {
-            let low = emit.code.convert(Rounding::Exact, Type::U64, Type::U32, self.row);
-            emit.code.ternary(Ternary::Mad, Type::S64, block, rows, low)
+            let low = emit.code.convert(Rounding::Exact, Type::U64, Type::U32, self.team);
+            emit.code.ternary(Ternary::Mad, Type::S64, block, teams, low)
         } else {
-            emit.code.ternary(Ternary::Mad, Type::S32, block, rows, self.row)
+            emit.code.ternary(Ternary::Mad, Type::S32, block, teams, self.team)
         };
-        let whole = total.is_multiple_of(self.layout.rows.into());
+        let all = total / vector as u64;
+        let whole = all.is_multiple_of(self.layout.teams().into());
         let ty = if wide { Type::S64 } else { Type::S32 };
-        let active = (!whole).then(|| emit.code.compare(Compare::Lt, ty, row, total as i64));
-        let extents: Vec<usize> = groups.iter().map(|g| g.extent).collect();
-        let axes = emit.decompose(row, "row", &extents);
-        let mut origin = emit.origin();
-        for (group, axis) in groups.iter().zip(&axes) {
-            origin[group.axes.last().expect("no group is empty").index()] = Affine::axis(*axis);
+        let active = (!whole).then(|| emit.code.compare(Compare::Lt, ty, number, all as i64));
+        let mut extents: Vec<usize> = groups.iter().map(|g| g.extent).collect();
+        if let Some(last) = extents.last_mut() {
+            *last /= vector;
         }
+        let axes = emit.decompose(number, "row", &extents);
+        let mut first = emit.origin();
+        for (n, (group, axis)) in groups.iter().zip(&axes).enumerate() {
+            let width = if n + 1 == groups.len() { vector as i64 } else { 1 };
+            first[innermost(group)] = Affine::axis(*axis).scale(width);
+        }
+        let row = |k: usize| {
+            let mut axes = first.clone();
+            if let Some(last) = groups.last() {
+                axes[innermost(last)] = axes[innermost(last)].offset(k as i64);
+            }
+            axes
+        };
+        let rows: Vec<Vec<Affine>> = (0..vector).map(row).collect();
         // Threads of a warp diverge independently. Threads of a block meet at barriers, so rows
         // beyond the end run too, without accessing memory.
         if self.layout.in_warp() {
-            return emit.when_any(active, |emit| self.phases(emit, &origin, None));
+            return emit.when_any(active, |emit| self.phases(emit, &rows, None));
         }
-        self.phases(emit, &origin, active)
+        self.phases(emit, &rows, active)
     }
 
     fn phases(
         &mut self,
         emit: &mut Emit<'_>,
-        origin: &[Affine],
+        rows: &[Vec<Affine>],
         active: Option<Reg>,
     ) -> Result<()> {
-        emit.row = vec![vec![None; self.nest.registers.len()]];
-        for (number, phase) in self.nest.phases.iter().enumerate() {
-            let copy = Copy { axes: origin.to_vec(), active, stores: None };
-            match mode(self.nest, self.layout, phase, self.in_place) {
+        emit.row = vec![vec![None; self.nest.registers.len()]; rows.len()];
+        let copy = |axes: &Vec<Affine>| Copy { axes: axes.clone(), active, stores: None };
+        let rows: Vec<Copy> = rows.iter().map(copy).collect();
+        let modes = self.nest.phases.iter().map(|p| mode(self.nest, self.layout, p, self.in_place));
+        let modes: Vec<Mode> = modes.collect();
+        let directions = directions(&modes);
+        for (number, (phase, mode)) in self.nest.phases.iter().zip(&modes).enumerate() {
+            match mode {
                 Mode::Replicated => {
                     let first = emit.guard(&Affine::axis(self.axis), 0, 1);
-                    emit.sequential(phase, &[Copy { stores: first, ..copy }])?;
+                    let storing = |row: &Copy| Copy { stores: first, ..row.clone() };
+                    emit.sequential(phase, &rows.iter().map(storing).collect::<Vec<_>>())?;
                 }
-                Mode::Spread(spread) => self.spread(emit, phase, &spread, &copy)?,
-                Mode::Scan => self.scan(emit, phase, &copy)?,
-                Mode::Lines => self.lines(emit, phase, &copy)?,
-                Mode::Single => self.single(emit, number, phase, &copy)?,
+                Mode::Spread(spread) => {
+                    self.spread(emit, phase, spread, &rows, directions[number])?;
+                }
+                // A team with several rows has no such phases: see `takes_vectors`.
+                Mode::Scan => self.scan(emit, phase, &rows[0])?,
+                Mode::Lines => self.lines(emit, phase, &rows[0])?,
+                Mode::Single => self.single(emit, number, phase, &rows)?,
             }
             if self.must_wait(number) {
                 self.wait(emit);
@@ -342,29 +367,57 @@ impl Team<'_> {
         emit: &mut Emit<'_>,
         number: usize,
         phase: &Phase,
-        copy: &Copy,
+        rows: &[Copy],
     ) -> Result<()> {
         let used = used_after(self.nest, number);
         let results: Vec<NestReg> =
             row_registers(phase).into_iter().filter(|r| used.contains(r)).collect();
-        let dtypes: Vec<DType> = results.iter().map(|r| self.nest.registers[*r]).collect();
+        let results: Vec<(usize, NestReg)> =
+            (0..rows.len()).flat_map(|row| results.iter().map(move |r| (row, *r))).collect();
+        let dtypes: Vec<DType> = results.iter().map(|(_, r)| self.nest.registers[*r]).collect();
         let values: Vec<Reg> =
             dtypes.iter().map(|d| scalar::constant(&mut emit.code, Scalar::zero(*d))).collect();
         let before = emit.row.clone();
         let first = emit.code.compare(Compare::Eq, Type::U32, self.thread, 0);
         emit.when(first, |emit| {
-            emit.sequential(phase, std::slice::from_ref(copy))?;
-            let found: Vec<Reg> = results.iter().map(|r| emit.value(0, *r)).collect();
+            emit.sequential(phase, rows)?;
+            let found: Vec<Reg> = results.iter().map(|(row, r)| emit.value(*row, *r)).collect();
             emit.assign(&dtypes, &values, &found);
             Ok(())
         })?;
         emit.row = before;
         let values = self.tell(emit, &dtypes, &values, true);
-        for (result, value) in results.iter().zip(values) {
-            emit.row[0][result.index()] = Some(value);
+        for ((row, result), value) in results.iter().zip(values) {
+            emit.row[*row][result.index()] = Some(value);
         }
         Ok(())
     }
+}
+
+/// The innermost axis of merged axes.
+fn innermost(group: &MergedAxis) -> usize {
+    group.axes.last().expect("no group is empty").index()
+}
+
+/// The order in which each phase takes the steps of its loop. A phase that may take them in any
+/// order goes back where the phase before it ended: what that one read last is still in the cache.
+fn directions(modes: &[Mode]) -> Vec<Direction> {
+    let mut directions = vec![Direction::Forward; modes.len()];
+    let spreads = modes.iter().enumerate().filter_map(|(n, mode)| match mode {
+        Mode::Spread(spread) => Some((n, spread.any_order)),
+        _ => None,
+    });
+    let spreads: Vec<(usize, bool)> = spreads.collect();
+    let anchor = spreads.iter().position(|(_, any_order)| !any_order).unwrap_or(0);
+    for pair in spreads.get(anchor..).unwrap_or_default().windows(2) {
+        if pair[1].1 {
+            directions[pair[1].0] = directions[pair[0].0].opposite();
+        }
+    }
+    for pair in spreads[..spreads.len().min(anchor + 1)].windows(2).rev() {
+        directions[pair[0].0] = directions[pair[1].0].opposite();
+    }
+    directions
 }
 
 /// The registers of the row that a phase defines.
@@ -386,4 +439,38 @@ fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
         used.extend(phase.reductions.iter().flat_map(|r| r.values.iter().copied()));
     }
     used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::nest::{parse_nests, verify};
+
+    fn directions_of(phases: &str) -> Vec<Direction> {
+        let text = format!(
+            "nest @f(in %x: f32[9,50000], out %y: f32[9,50000]) {{ parallel i: 9 {phases} }}"
+        );
+        let nest = parse_nests("test", &text).unwrap().remove(0).0;
+        verify(&nest).unwrap();
+        let modes: Vec<Mode> =
+            nest.phases.iter().map(|p| mode(&nest, Layout::team(512, 1), p, &[])).collect();
+        directions(&modes)
+    }
+
+    #[test]
+    fn phases_turn_back_where_their_order_is_free() {
+        use Direction::{Backward, Forward};
+        let max = "phase j: 50000 { %0: f32 = load %x[i, j] %1: f32 = reduce(%0) max tree(1024) } ";
+        let sum = "phase j: 50000 { %2: f32 = load %x[i, j] %3: f32 = reduce(%2) sum tree(1024) } ";
+        let again =
+            "phase j: 50000 { %4: f32 = load %x[i, j] %5: f32 = reduce(%4) sum tree(1024) } ";
+        let single = "phase { %6: f32 = const 1.0 } ";
+        let copy = "phase j: 50000 { %7: f32 = load %x[i, j] store %y[i, j], %7 } ";
+        let of = |phases: &[&str]| directions_of(&phases.concat());
+        // A softmax: only the sum has an order. The phase between has no loop.
+        assert_eq!(of(&[max, sum, single, copy]), [Backward, Forward, Forward, Backward]);
+        assert_eq!(of(&[sum, copy]), [Forward, Backward]);
+        assert_eq!(of(&[max, copy]), [Forward, Backward]);
+        assert_eq!(of(&[sum, again, copy]), [Forward, Forward, Backward]);
+    }
 }

@@ -4,31 +4,56 @@
 //! thread t owns the lanes `(g · threads + t) · v + u` for u < v, the elements of a vector
 //! access, and g < groups: neighbouring threads access neighbouring vectors, and `groups` of them
 //! are in flight. A thread does its iterations in order, each lane with an accumulator of its
-//! own. Then lanes are combined in halves exactly as the [`Tree`] says: first those of one thread
-//! that are `threads · v` apart, then those of threads, by shuffles or through shared memory, and
-//! last the v of the first thread.
+//! own; a phase without an inexact reduction may also take them in descending order. Then lanes are
+//! combined in halves exactly as the [`Tree`] says: first those of one thread that are
+//! `threads · v` apart, then those of threads, by shuffles or through shared memory, and last the v
+//! of the first thread.
 //!
 //! Short rows are emitted without a loop: every iteration of a thread is a copy, all its loads
 //! are in flight, and the next phase finds their values in registers. Long rows are a loop over
-//! whole steps, and a last step whose copies are predicated.
+//! whole steps, some of them side by side, and a rest whose last copies are predicated.
+//!
+//! A thread of a column team may do several rows. Then each iteration is a copy for each of them,
+//! the rows last, and so are the lanes.
 //!
 //! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic)
 //! takes any tree.
 
 use super::emit::{Copy, Emit};
 use super::shape::{self, is_exact, is_plain};
-use super::team::{Layout, Team, place};
+use super::team::{LONG_TEAM, Layout, Team, place};
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{Access, Affine, AxisId, Nest, Phase, Tree};
+use wengert_core::nest::{Access, Affine, Instr, Nest, Phase, Tree};
 use wengert_core::{DType, Result};
 
 /// Maximum number of copies that are emitted side by side.
 const COPIES: usize = 32;
 /// Maximum number of copies times instructions of a body; bounds the size of the code.
 const CODE: usize = 1024;
+/// Bytes that a thread has in flight in a loop. Teams of rows fill a multiprocessor with threads,
+/// and more registers would take the place of some.
+const FLIGHT: usize = 16;
+/// The same in a column team, of which a multiprocessor has few threads.
+const COLUMN_FLIGHT: usize = 64;
+
+/// The order of the steps of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    pub fn opposite(self) -> Self {
+        match self {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        }
+    }
+}
 
 /// Distribution of a phase over a team.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,15 +62,19 @@ pub(super) struct Spread {
     pub threads: usize,
     /// Neighbouring iterations of a thread: the vector width.
     pub vector: usize,
+    /// Rows of a thread.
+    pub rows: usize,
     /// Vectors of a thread in one step.
     pub groups: usize,
     /// Iterations.
     pub count: usize,
     /// Iterations of a block of the trees; `count` if there is one block only.
     pub block: usize,
-    /// Lanes of a thread that are combined with those of other threads: `vector`, or 1 where any
-    /// order will do.
+    /// Lanes of a thread that are combined with those of other threads, of all its rows: `vector`
+    /// for each row, or 1 where any order will do.
     pub exchanged: usize,
+    /// Whether the iterations may be done in any order.
+    pub any_order: bool,
     /// The inner axes.
     inner: Vec<MergedAxis>,
 }
@@ -103,10 +132,13 @@ impl Spread {
             }
         };
         let block = tree.map_or(count, |t| if t.block == 0 { count } else { t.block as usize });
-        let exchanged = if tree.is_some() { vector } else { 1 };
-        let spread = Spread { threads, vector, groups, count, block, exchanged, inner };
-        let used = spread.copies_of(block.min(count)).min(groups * vector);
-        (groups * vector <= 4 * COPIES && used <= COPIES).then_some(spread)
+        let rows = layout.vector as usize;
+        let any_order = tree.is_none();
+        let exchanged = if any_order { rows } else { vector * rows };
+        let spread =
+            Spread { threads, vector, rows, groups, count, block, exchanged, any_order, inner };
+        let used = spread.copies_of(block.min(count)).min(groups * vector * rows);
+        (groups * vector * rows <= 4 * COPIES && used <= COPIES).then_some(spread)
     }
 
     /// Iterations of a step.
@@ -117,12 +149,44 @@ impl Spread {
     /// Copies of a thread for `count` iterations.
     fn copies_of(&self, count: usize) -> usize {
         let vectors = count.div_ceil(self.vector);
-        vectors.div_ceil(self.threads) * self.vector
+        vectors.div_ceil(self.threads) * self.vector * self.rows
+    }
+
+    /// Steps in a turn of a loop over `whole` steps: so many that `flight` bytes are in flight.
+    fn side_by_side(&self, nest: &Nest, phase: &Phase, whole: usize, flight: usize) -> usize {
+        let loads = phase.body.iter().filter_map(|instr| match instr {
+            Instr::Load { access, .. } => Some(nest.buffers[access.buffer].dtype.size()),
+            _ => None,
+        });
+        let size: usize = loads.sum();
+        if size == 0 {
+            return 1;
+        }
+        let copies = self.groups * self.vector * self.rows;
+        let cost = shape::cost(nest, phase).max(1);
+        let mut steps = 1;
+        while steps * copies * size < flight
+            && 2 * steps * copies <= COPIES.min(CODE / cost)
+            && 2 * steps <= whole
+        {
+            steps *= 2;
+        }
+        steps
     }
 }
 
-/// Accumulators: for each lane of a thread, the concatenated tuples of all reductions.
+/// Accumulators: for each lane of a thread, the concatenated tuples of all reductions. The rows of
+/// a lane are neighbours.
 type Lanes = Vec<Vec<Reg>>;
+
+/// A phase, and how a thread does it.
+struct Part<'a> {
+    phase: &'a Phase,
+    spread: &'a Spread,
+    /// The rows of the thread.
+    rows: &'a [Copy],
+    direction: Direction,
+}
 
 impl Team<'_> {
     /// A phase whose iterations are spread over the team; its results become registers of the row.
@@ -131,66 +195,77 @@ impl Team<'_> {
         emit: &mut Emit<'_>,
         phase: &Phase,
         spread: &Spread,
-        copy: &Copy,
+        rows: &[Copy],
+        direction: Direction,
     ) -> Result<()> {
+        let part = Part { phase, spread, rows, direction };
         let blocks = spread.count / spread.block.max(1);
         let rest = spread.count - blocks * spread.block;
         if blocks <= 1 && rest == 0 {
-            let results = self.part(emit, phase, spread, copy, &Affine::default(), spread.count)?;
-            return self.define(emit, phase, &results);
+            let results = self.part(emit, &part, &Affine::default(), spread.count)?;
+            self.define(emit, phase, &results);
+            return Ok(());
         }
         // Blocks in order; the first one initialises the total.
         let dtypes = dtypes(phase);
-        let total: Vec<Reg> = dtypes.iter().map(|d| emit.code.reg_of(value_type(*d))).collect();
-        let first = self.part(emit, phase, spread, copy, &Affine::default(), spread.block)?;
-        emit.assign(&dtypes, &total, &first);
+        let one = || dtypes.iter().map(|d| value_type(*d));
+        let total: Lanes =
+            (0..spread.rows).map(|_| one().map(|ty| emit.code.reg_of(ty)).collect()).collect();
+        let first = self.part(emit, &part, &Affine::default(), spread.block)?;
+        for (total, first) in total.iter().zip(&first) {
+            emit.assign(&dtypes, total, first);
+        }
         if blocks > 1 {
             let outer = emit.axis("block", blocks - 1);
             emit.repeat(outer, false, |emit| {
                 let start = Affine::axis(outer).offset(1).scale(spread.block as i64);
-                let results = self.part(emit, phase, spread, copy, &start, spread.block)?;
+                let results = self.part(emit, &part, &start, spread.block)?;
                 self.add(emit, phase, &total, &results)
             })?;
         }
         if rest > 0 {
             let start = Affine::constant((blocks * spread.block) as i64);
-            let results = self.part(emit, phase, spread, copy, &start, rest)?;
+            let results = self.part(emit, &part, &start, rest)?;
             self.add(emit, phase, &total, &results)?;
         }
-        self.define(emit, phase, &total)
+        self.define(emit, phase, &total);
+        Ok(())
     }
 
     fn add(
         &self,
         emit: &mut Emit<'_>,
         phase: &Phase,
-        total: &[Reg],
-        results: &[Reg],
+        total: &Lanes,
+        results: &Lanes,
     ) -> Result<()> {
-        let sum = combine_all(emit, phase, total, results)?;
-        emit.assign(&dtypes(phase), total, &sum);
-        Ok(())
-    }
-
-    fn define(&self, emit: &mut Emit<'_>, phase: &Phase, results: &[Reg]) -> Result<()> {
-        let registers = phase.reductions.iter().flat_map(|r| &r.results);
-        for (register, value) in registers.zip(results) {
-            emit.row[0][register.index()] = Some(*value);
+        for (total, results) in total.iter().zip(results) {
+            let sum = combine_all(emit, phase, total, results)?;
+            emit.assign(&dtypes(phase), total, &sum);
         }
         Ok(())
     }
 
-    /// `count` iterations from `start` on, and their reduced values.
+    /// Makes the reduced values registers of the rows.
+    fn define(&self, emit: &mut Emit<'_>, phase: &Phase, results: &Lanes) {
+        for (row, values) in emit.row.iter_mut().zip(results) {
+            let registers = phase.reductions.iter().flat_map(|r| &r.results);
+            for (register, value) in registers.zip(values) {
+                row[register.index()] = Some(*value);
+            }
+        }
+    }
+
+    /// `count` iterations from `start` on, and their reduced values for each row.
     fn part(
         &mut self,
         emit: &mut Emit<'_>,
-        phase: &Phase,
-        spread: &Spread,
-        copy: &Copy,
+        part: &Part<'_>,
         start: &Affine,
         count: usize,
-    ) -> Result<Vec<Reg>> {
-        let lanes = spread.groups * spread.vector;
+    ) -> Result<Lanes> {
+        let Part { phase, spread, .. } = *part;
+        let lanes = spread.groups * spread.vector * spread.rows;
         let dtypes = dtypes(phase);
         emit.mark_outer();
         let mut accumulators: Lanes = (0..lanes)
@@ -199,7 +274,7 @@ impl Team<'_> {
         let copies = spread.copies_of(count);
         if copies <= COPIES && copies * shape::cost(self.nest, phase) <= CODE {
             // Without a loop, and so without variables.
-            let all = self.copies(emit, spread, copy, start, count.div_ceil(spread.step()), count);
+            let all = self.copies(emit, part, start, count.div_ceil(spread.step()), count);
             emit.begin_body(all.len());
             let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
             emit.instructions(phase, &only)?;
@@ -208,23 +283,39 @@ impl Team<'_> {
                     self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
             }
         } else {
-            let whole = count / spread.step();
-            if whole > 0 {
-                let step = emit.axis("step", whole);
-                self.prepare(emit, phase, spread, copy, start, step);
-                emit.repeat(step, false, |emit| {
-                    let from = Affine::axis(step).scale(spread.step() as i64).add(start);
-                    let all = self.copies(emit, spread, copy, &from, 1, spread.step());
+            let flight = if self.layout.columns { COLUMN_FLIGHT } else { FLIGHT };
+            let steps = spread.side_by_side(self.nest, phase, count / spread.step(), flight);
+            let size = steps * spread.step();
+            let turns = count / size;
+            let rest = |emit: &mut Emit<'_>, this: &Self| -> Result<()> {
+                let rest = count - turns * size;
+                if rest == 0 {
+                    return Ok(());
+                }
+                let from = start.offset((turns * size) as i64);
+                let all = this.copies(emit, part, &from, rest.div_ceil(spread.step()), rest);
+                emit.open();
+                this.step(emit, phase, &all, &dtypes, &accumulators)?;
+                emit.close();
+                Ok(())
+            };
+            if part.direction == Direction::Backward {
+                rest(emit, self)?;
+            }
+            if turns > 0 {
+                let turn = emit.axis("turn", turns);
+                let from = Affine::axis(turn).scale(size as i64).add(start);
+                self.prepare(emit, part, &from);
+                emit.repeat(turn, part.direction == Direction::Backward, |emit| {
+                    if !self.layout.columns && self.layout.threads >= LONG_TEAM {
+                        emit.code.no_unroll();
+                    }
+                    let all = self.copies(emit, part, &from, steps, size);
                     self.step(emit, phase, &all, &dtypes, &accumulators)
                 })?;
             }
-            let rest = count - whole * spread.step();
-            if rest > 0 {
-                let from = start.offset((whole * spread.step()) as i64);
-                let all = self.copies(emit, spread, copy, &from, 1, rest);
-                emit.open();
-                self.step(emit, phase, &all, &dtypes, &accumulators)?;
-                emit.close();
+            if part.direction == Direction::Forward {
+                rest(emit, self)?;
             }
         }
         emit.body.clear();
@@ -250,22 +341,14 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// The loop-invariant part of the addresses of a loop's accesses.
-    fn prepare(
-        &self,
-        emit: &mut Emit<'_>,
-        phase: &Phase,
-        spread: &Spread,
-        copy: &Copy,
-        start: &Affine,
-        step: AxisId,
-    ) {
-        let from = Affine::axis(step).scale(spread.step() as i64).add(start);
-        let element = from.add(&Affine::axis(self.axis).scale(spread.vector as i64));
-        let mut first = copy.clone();
-        place(&mut first, &spread.inner, &element);
+    /// The loop-invariant part of the addresses of a loop's accesses, whose iterations begin at
+    /// `from`.
+    fn prepare(&self, emit: &mut Emit<'_>, part: &Part<'_>, from: &Affine) {
+        let element = from.add(&Affine::axis(self.axis).scale(part.spread.vector as i64));
+        let mut first = part.rows[0].clone();
+        place(&mut first, &part.spread.inner, &element);
         emit.begin_body(1);
-        emit.prepare_phase(phase, &[first]);
+        emit.prepare_phase(part.phase, &[first]);
     }
 
     /// The copies of `steps` steps for the iterations `from + 0..count`, with their lanes. Copies
@@ -274,12 +357,12 @@ impl Team<'_> {
     fn copies(
         &self,
         emit: &mut Emit<'_>,
-        spread: &Spread,
-        copy: &Copy,
+        part: &Part<'_>,
         from: &Affine,
         steps: usize,
         count: usize,
     ) -> Vec<(usize, Copy)> {
+        let Part { spread, rows, .. } = *part;
         let (threads, vector) = (spread.threads, spread.vector);
         let idle = (threads < self.layout.threads as usize)
             .then(|| emit.guard(&Affine::axis(self.axis), 0, threads as i64))
@@ -294,7 +377,7 @@ impl Team<'_> {
                         continue;
                     }
                     let number = inside.offset((base + u) as i64);
-                    let mut predicates: Vec<Reg> = copy.active.into_iter().chain(idle).collect();
+                    let mut predicates: Vec<Reg> = rows[0].active.into_iter().chain(idle).collect();
                     if base + (threads - 1) * vector + u >= count {
                         // If vectors end where the row ends, a vector is in range or out of range
                         // as a whole.
@@ -305,10 +388,13 @@ impl Team<'_> {
                         };
                         predicates.extend(emit.guard(&tested, 0, count as i64));
                     }
-                    let mut one = copy.clone();
-                    one.active = emit.all(predicates);
-                    place(&mut one, &spread.inner, &from.add(&number));
-                    all.push((group * vector + u, one));
+                    let active = emit.all(predicates);
+                    for (r, row) in rows.iter().enumerate() {
+                        let mut one = row.clone();
+                        one.active = active;
+                        place(&mut one, &spread.inner, &from.add(&number));
+                        all.push(((group * vector + u) * rows.len() + r, one));
+                    }
                 }
             }
         }
@@ -339,7 +425,7 @@ impl Team<'_> {
         Ok(choose.collect())
     }
 
-    /// Combines all lanes of the team in halves; every thread gets the result.
+    /// Combines all lanes of the team in halves; every thread gets the results of each row.
     fn reduce(
         &mut self,
         emit: &mut Emit<'_>,
@@ -347,21 +433,12 @@ impl Team<'_> {
         spread: &Spread,
         mut lanes: Lanes,
         dtypes: &[DType],
-    ) -> Result<Vec<Reg>> {
+    ) -> Result<Lanes> {
         if phase.reductions.is_empty() {
             return Ok(Vec::new());
         }
         emit.code.comment("lanes in halves");
-        let mut half = spread.groups / 2;
-        debug_assert!(spread.groups.is_power_of_two() || spread.groups == 1);
-        while half > 0 {
-            for lane in 0..half * spread.vector {
-                lanes[lane] =
-                    combine_all(emit, phase, &lanes[lane], &lanes[lane + half * spread.vector])?;
-            }
-            half /= 2;
-        }
-        lanes.truncate(spread.vector);
+        debug_assert!(spread.groups.is_power_of_two());
         combine_halves(emit, phase, &mut lanes, spread.exchanged)?;
         let mut distance = spread.threads / 2;
         let exchanges = distance > 0;
@@ -374,9 +451,11 @@ impl Team<'_> {
             }
             distance /= 2;
         }
-        combine_halves(emit, phase, &mut lanes, 1)?;
+        combine_halves(emit, phase, &mut lanes, spread.rows)?;
         let settled = exchanges && (self.layout.columns || spread.threads > 32);
-        Ok(self.tell(emit, dtypes, &lanes[0], !settled))
+        let all: Vec<DType> = (0..spread.rows).flat_map(|_| dtypes.iter().copied()).collect();
+        let told = self.tell(emit, &all, &lanes.concat(), !settled);
+        Ok(told.chunks(dtypes.len()).map(<[Reg]>::to_vec).collect())
     }
 }
 

@@ -4,7 +4,8 @@
 //! neighbouring lanes of a warp (or a part of it), and exchanges values by shuffles. A larger
 //! team is a block, and exchanges values through shared memory. A *column* team's threads are not
 //! neighbours: neighbouring threads of its block belong to neighbouring rows. So a reduction along
-//! an outer axis reads whole lines of memory.
+//! an outer axis reads whole lines of memory. A column team may do several neighbouring rows, whose
+//! elements are one vector access.
 
 use super::emit::{Copy, Emit};
 use crate::architecture::WARP;
@@ -17,6 +18,10 @@ use wengert_core::nest::{Affine, AxisId, Nest};
 /// Maximum number of blocks of a launch along x.
 pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
+/// Threads of a team for a long row. Its loops are not unrolled by ptxas, which would take the
+/// registers of a third block on a multiprocessor.
+pub(super) const LONG_TEAM: u32 = 512;
+
 /// The threads of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Layout {
@@ -24,19 +29,36 @@ pub(super) struct Layout {
     pub threads: u32,
     /// Rows of a block.
     pub rows: u32,
+    /// Neighbouring rows of a thread; 1 except in a column team.
+    pub vector: u32,
     /// Whether neighbouring threads belong to neighbouring rows.
     pub columns: bool,
 }
 
 impl Layout {
+    /// Teams that each do a row.
+    pub const fn team(threads: u32, rows: u32) -> Self {
+        Layout { threads, rows, vector: 1, columns: false }
+    }
+
+    /// Teams whose threads are apart.
+    pub const fn columns(threads: u32, rows: u32, vector: u32) -> Self {
+        Layout { threads, rows, vector, columns: true }
+    }
+
     /// Whether threads of a team exchange by shuffles alone.
     pub fn in_warp(self) -> bool {
         !self.columns && self.threads <= WARP
     }
 
+    /// Teams of a block.
+    pub fn teams(self) -> u32 {
+        self.rows / self.vector
+    }
+
     /// Threads of a block.
     pub fn block(self) -> u32 {
-        self.threads * self.rows
+        self.threads * self.teams()
     }
 }
 
@@ -49,8 +71,8 @@ pub(super) struct Team<'a> {
     /// The number of the thread in its team, and its axis.
     pub thread: Reg,
     pub axis: AxisId,
-    /// The number of the row in its block.
-    pub row: Reg,
+    /// The number of the team in its block.
+    pub team: Reg,
     /// The number of the thread in its block.
     pub linear: Reg,
     /// Lane mask of the team, for shuffles.

@@ -242,16 +242,18 @@ pub fn is_supported(nest: &Nest) -> bool {
 /// Schedules that the nest accepts. `None` is the schedule that the compiler chooses.
 pub fn schedules(nest: &Nest) -> Vec<Option<Schedule>> {
     let row = |threads, vector| Schedule::Row { threads, vector };
-    let team = |threads, rows, columns| Schedule::Team { threads, rows, columns };
+    let team = |threads, rows| Schedule::Team { threads, rows };
+    let columns = |threads, rows, vector| Schedule::Columns { threads, rows, vector };
     let all = [
         row(32, 1),
         row(64, 4),
-        team(8, 4, false),
-        team(32, 2, false),
-        team(128, 1, false),
-        team(64, 2, false),
-        team(8, 16, true),
-        team(4, 32, true),
+        team(8, 4),
+        team(32, 2),
+        team(128, 1),
+        team(64, 2),
+        columns(8, 16, 1),
+        columns(4, 32, 1),
+        columns(8, 16, 4),
         Schedule::Tile,
     ];
     let taken = all.into_iter().filter(|s| takes(nest, Architecture::ALL[0], s));
