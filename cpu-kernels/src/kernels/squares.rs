@@ -46,10 +46,23 @@ pub(crate) unsafe fn wide_square(
     destination: *mut f32,
     destination_row: usize,
 ) {
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{_mm512_loadu_ps, _mm512_storeu_ps};
     // SAFETY: the caller guarantees the rows.
-    let rows: [__m512; SIDE] =
-        std::array::from_fn(|i| unsafe { _mm512_loadu_ps(source.add(i * source_row)) });
+    let rows = std::array::from_fn(|i| unsafe { _mm512_loadu_ps(source.add(i * source_row)) });
+    for (column, numbers) in exchanged_wide(rows).into_iter().enumerate() {
+        // SAFETY: the caller guarantees the rows.
+        unsafe { _mm512_storeu_ps(destination.add(column * destination_row), numbers) };
+    }
+}
+
+/// The columns of a square of 16 × 16 numbers, from its rows.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(crate) fn exchanged_wide(
+    rows: [std::arch::x86_64::__m512; SIDE],
+) -> [std::arch::x86_64::__m512; SIDE] {
+    use std::arch::x86_64::*;
     // Interleaves pairs of rows, then pairs of pairs: vector 4·i + n has column 4·l + n of the
     // rows from 4·i on in its part l of 16 bytes.
     let pairs: [__m512d; SIDE] = std::array::from_fn(|i| {
@@ -67,6 +80,7 @@ pub(crate) unsafe fn wide_square(
             _ => _mm512_unpackhi_pd(first, second),
         })
     });
+    let mut found = rows;
     for n in 0..4 {
         // Parts 0 and 2, and parts 1 and 3, of rows 0 to 7 and of rows 8 to 15.
         let of = |i: usize| (fours[i + n], fours[i + 4 + n]);
@@ -80,10 +94,10 @@ pub(crate) unsafe fn wide_square(
             (12 + n, _mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1])),
         ];
         for (column, numbers) in columns {
-            // SAFETY: the caller guarantees the rows.
-            unsafe { _mm512_storeu_ps(destination.add(column * destination_row), numbers) };
+            found[column] = numbers;
         }
     }
+    found
 }
 
 /// Transposes a square of 8 × 8 numbers.

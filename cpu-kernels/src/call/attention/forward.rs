@@ -22,10 +22,13 @@
 //! There are two divisions:
 //!
 //! - Many queries: a task has up to [`QUERIES`] positions of one head.
-//! - Few queries, as in decoding: a task has all positions of all heads that share a head of keys,
-//!   so keys and values are read once. If these tasks are fewer than the threads, each is divided
-//!   by blocks of keys; a second pass adds the partial results.
+//! - Few queries, as in decoding: the queries of all heads that share a head of keys are
+//!   multiplied together, so keys and values are read once, by the kernels of [`few`]. A task has
+//!   some blocks of the keys of all heads of an example, whose rows are neighbours in memory; a
+//!   second pass adds the partial results. Tasks by heads would each read a part of every line of
+//!   rows, and the hardware prefetcher would fetch the rest for each of them.
 
+use super::few::{self, Decoded, Few};
 use super::rows::{self, Block, Float};
 use super::{Arguments, CompiledAttention, KEYS, QUERIES, clear};
 use crate::call::chained::{Products, Rows};
@@ -40,6 +43,10 @@ use wengert_core::Diagnostic;
 const BLOCKS: usize = 2;
 /// Most numbers of the partial results of all blocks, if the work is divided by keys.
 const KEPT: usize = 1 << 20;
+/// Most of them that one thread adds.
+const ADDED: usize = 1 << 14;
+/// Bytes of the keys and values of all heads that stay in L2 until each head has been computed.
+const NEAR: usize = 256 << 10;
 
 /// The queries of a task: some positions of neighbouring heads.
 #[derive(Clone, Copy)]
@@ -112,14 +119,22 @@ impl CompiledAttention {
         self.groups().saturating_mul(self.key_blocks()).saturating_mul(one)
     }
 
-    /// Tasks for the same queries, each with some blocks of keys.
-    pub(super) fn parts(&self, threads: usize) -> usize {
-        let groups = self.groups();
-        let most = self.key_blocks() / BLOCKS;
-        if self.call.backward || groups >= threads || self.partial_results() > KEPT {
-            return 1;
+    /// The number of tasks into which the keys of an example are divided, if they are.
+    pub(super) fn parts(&self, threads: usize) -> Option<usize> {
+        let (groups, most) = (self.groups(), self.key_blocks() / BLOCKS);
+        if self.call.backward || most == 0 || self.partial_results() > KEPT {
+            return None;
         }
-        threads.div_ceil(groups).min(most).max(1)
+        let few = self.rows_together() <= few::FEW && self.call.key_heads() > 1;
+        let parts = threads.div_ceil(self.call.batch.max(1)).min(most);
+        (few || (groups < threads && parts > 1)).then_some(parts)
+    }
+
+    /// Blocks of keys that stay in L2, with their values.
+    fn blocks_near(&self) -> usize {
+        let distances = [1, 2].map(|part| self.call.part(part).position);
+        let bytes = KEYS * distances.iter().sum::<usize>() * self.call.dtype.size();
+        (NEAR / bytes.max(1)).max(1)
     }
 
     /// Bytes of scratch memory of a thread, but for those of the products: the scores, a copy of
@@ -135,19 +150,18 @@ impl CompiledAttention {
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
-    pub(super) fn forward<E: Element<Wide: Float>>(
+    pub(super) fn forward<E: Decoded<Wide: Float>>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,
     ) -> Result<(), Diagnostic> {
         let (pool, groups) = (workspace.pool(), self.groups());
-        let parts = self.parts(pool.threads());
-        if parts == 1 {
+        let Some(parts) = self.parts(pool.threads()) else {
             return Ok(pool.parallel_for(groups, |thread, group| {
                 // SAFETY: the arguments were checked; each task has queries of its own.
                 unsafe { self.whole::<E>(workspace, thread, arguments, self.queries_of(group)) }
             })?);
-        }
+        };
         let shared = workspace.shared();
         let shared = Span::new(shared.pointer(), shared.len(), true);
         let (blocks, width) = (self.key_blocks(), self.call.width);
@@ -157,19 +171,34 @@ impl CompiledAttention {
             let start = first.wrapping_add((group * blocks + block) * one);
             Partial::at(start, self.queries_of(group).rows())
         };
-        pool.parallel_for(groups * parts, |thread, task| {
-            let (group, part) = (task / parts, task % parts);
-            let queries = self.queries_of(group);
+        let (of_example, near) = (groups / self.call.batch.max(1), self.blocks_near());
+        pool.parallel_for(self.call.batch * parts, |thread, task| {
+            let (example, part) = (task / parts, task % parts);
             let mut scratch = workspace.scratch(thread);
-            let mut task = self.task::<E>(workspace.simd(), &mut scratch, arguments, queries);
-            let seen = task.blocks_seen();
-            for block in seen * part / parts..seen * (part + 1) / parts {
-                // SAFETY: the arguments were checked; a block of a group belongs to one task, and
-                // its partial result is within the shared memory.
-                unsafe { task.partial(block, partial(group, block)) };
+            let all = example * of_example..(example + 1) * of_example;
+            for done in (0..blocks.div_ceil(parts)).step_by(near) {
+                for group in all.clone() {
+                    let queries = self.queries_of(group);
+                    let mut task =
+                        self.task::<E>(workspace.simd(), &mut scratch, arguments, queries);
+                    let seen = task.blocks_seen();
+                    let [first, end] = [part, part + 1].map(|part| seen * part / parts);
+                    let end = end.min(first + done + near);
+                    for block in first + done..end {
+                        let next = match () {
+                            () if block + 1 < end => (group, block + 1),
+                            () if group + 1 < all.end => (group + 1, first + done),
+                            () => (all.start, end),
+                        };
+                        let next = self.keys_of::<E>(arguments, next);
+                        // SAFETY: the arguments were checked; a block of a group belongs to one
+                        // task, and its partial result is within the shared memory.
+                        unsafe { task.partial(block, partial(group, block), next) };
+                    }
+                }
             }
         })?;
-        Ok(pool.parallel_for(groups, |thread, group| {
+        let finish = |thread: usize, group: usize| {
             let queries = self.queries_of(group);
             let mut scratch = workspace.scratch(thread);
             let task = self.task::<E>(workspace.simd(), &mut scratch, arguments, queries);
@@ -182,7 +211,12 @@ impl CompiledAttention {
                 }
                 task.finish(arguments, sum);
             }
-        })?)
+        };
+        if self.partial_results() > ADDED {
+            return Ok(pool.parallel_for(groups, finish)?);
+        }
+        (0..groups).for_each(|group| finish(0, group));
+        Ok(())
     }
 
     /// The results for some queries.
@@ -191,7 +225,7 @@ impl CompiledAttention {
     ///
     /// The arguments are those of the call, checked; no other thread uses the results for these
     /// queries.
-    unsafe fn whole<E: Element<Wide: Float>>(
+    unsafe fn whole<E: Decoded<Wide: Float>>(
         &self,
         workspace: &Workspace,
         thread: usize,
@@ -208,15 +242,26 @@ impl CompiledAttention {
         // SAFETY: the caller's promise is the same; the partial results belong to this task.
         unsafe {
             for block in 0..task.blocks_seen() {
+                let keys = task.k.at((block + 1) * KEYS);
                 if block == 0 {
-                    task.partial(block, sum);
+                    task.partial(block, sum, keys);
                 } else {
-                    task.partial(block, next);
+                    task.partial(block, next, keys);
                     task.add(block, sum, next);
                 }
             }
             task.finish(arguments, sum);
         }
+    }
+
+    /// The keys of a block, for the queries of a task; they need not exist.
+    fn keys_of<E: Element>(
+        &self,
+        arguments: &Arguments<'_>,
+        (group, block): (usize, usize),
+    ) -> Rows<E> {
+        let [_, k, _] = self.three::<E>(arguments, 0, self.queries_of(group).head);
+        k.at(block * KEYS)
     }
 
     /// The queries of a task.
@@ -232,7 +277,12 @@ impl CompiledAttention {
         }
     }
 
-    fn task<'a, E: Element<Wide: Float>>(
+    /// Whether a task's queries are few, and its rows whole vectors.
+    fn is_few(&self, queries: Queries) -> bool {
+        queries.rows() <= few::FEW && self.call.width.is_multiple_of(few::WIDTH)
+    }
+
+    fn task<'a, E: Decoded<Wide: Float>>(
         &'a self,
         simd: Simd,
         mut free: &'a mut [u8],
@@ -264,12 +314,13 @@ impl CompiledAttention {
         let wide = wide.as_mut_ptr();
         let bias = self.bias::<E::Wide>(arguments, head);
         let (prefix, products) = (self.prefix(arguments, head[0]), Products { simd, free });
-        Task { attention: self, queries, prefix, q, k, v, wide, bias, scores, products }
+        let few = E::few(simd).filter(|_| self.is_few(queries));
+        Task { attention: self, queries, prefix, q, k, v, few, wide, bias, scores, products }
     }
 }
 
 /// A task's operands, and its block of scores.
-struct Task<'a, E: Element> {
+struct Task<'a, E: Element + 'static> {
     attention: &'a CompiledAttention,
     queries: Queries,
     /// The prefix of the example.
@@ -278,6 +329,8 @@ struct Task<'a, E: Element> {
     q: View<E::Wide>,
     k: Rows<E>,
     v: Rows<E>,
+    /// The kernels of few queries.
+    few: Option<&'static few::Kernels<E>>,
     /// Scratch memory for a block of keys or values, if they are halves.
     wide: *mut E::Wide,
     bias: Option<(*const E::Wide, usize)>,
@@ -285,7 +338,7 @@ struct Task<'a, E: Element> {
     products: Products<'a>,
 }
 
-impl<E: Element<Wide: Float>> Task<'_, E> {
+impl<E: Decoded<Wide: Float>> Task<'_, E> {
     /// Keys that the last query sees; no query sees more.
     fn seen(&self) -> usize {
         self.attention.call.seen(self.prefix, self.queries.first + self.queries.positions - 1)
@@ -311,18 +364,34 @@ impl<E: Element<Wide: Float>> Task<'_, E> {
         Block { queries: self.queries.rows(), bias_head: of_next_head, ..block }
     }
 
-    /// Computes the partial result of a block of keys.
+    /// Computes the partial result of a block of keys. `following` are the keys that are read
+    /// next.
     ///
     /// # Safety
     ///
     /// The operands are valid to read. The block has a key that some of the queries see. The
     /// partial result is valid to write, and no other thread uses it.
-    unsafe fn partial(&mut self, block: usize, into: Partial<E::Wide>) {
+    unsafe fn partial(&mut self, block: usize, into: Partial<E::Wide>, following: Rows<E>) {
         let (begin, scores) = (block * KEYS, self.block(block));
         let (rows, width) = (scores.queries, self.attention.call.width);
         let sums = Rows { at: into.sums, distance: width };
         let keys = scores.keys.min(self.seen() - begin);
         let scores = Block { keys, ..scores };
+        if let Some(few) = self.few {
+            let (k, v) = (self.k.at(begin), self.v.at(begin));
+            let (lhs, out) = (self.q, self.scores);
+            let of_keys = Few { size: [rows, keys, width], lhs, rows: k, next: v, out };
+            let (lhs, next) = (self.scores.from(0), following);
+            let of_values = Few { lhs, rows: v, next, out: sums, ..of_keys };
+            // SAFETY: the rows of the blocks exist, and the scratch memory holds the scores: its
+            // rows are whole chunks.
+            unsafe {
+                (few.scores)(&of_keys);
+                rows::powers(self.products.simd, &scores, into);
+                (few.values)(&of_values);
+            }
+            return;
+        }
         // SAFETY: the rows of the blocks exist, and the scratch memory holds them.
         unsafe {
             let k = self.products.wide(self.k.from(begin), [keys, width], self.wide);

@@ -19,6 +19,7 @@
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
 mod backward;
+mod few;
 mod forward;
 mod rows;
 
@@ -28,6 +29,7 @@ use super::product;
 use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
+use few::Decoded;
 use rows::{Block, Float};
 use std::ops::Range;
 use wengert_core::call::{Attention, Heads};
@@ -67,8 +69,8 @@ impl Kernels for CompiledAttention {
 
     fn shared(&self, threads: usize) -> usize {
         match self.parts(threads) {
-            1 => 0,
-            _ => array(&[self.partial_results(), self.call.wide().size()]),
+            None => 0,
+            Some(_) => array(&[self.partial_results(), self.call.wide().size()]),
         }
     }
 
@@ -99,7 +101,7 @@ impl CompiledAttention {
         if self.call.backward { self.scratch_backward() } else { self.scratch_forward() }
     }
 
-    fn run_with<E: Element<Wide: Float>>(
+    fn run_with<E: Decoded<Wide: Float>>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,

@@ -89,7 +89,7 @@ mod prefetch;
 pub(super) mod stream;
 pub(super) mod strip;
 mod tiles;
-mod vector;
+pub(super) mod vector;
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ impl<T: Element> Streams<T> {
 }
 
 /// A vector register that is loaded from elements.
-trait Widens<T: Element>: Vector<Number = T::Wide> {
+pub(in crate::call) trait Widens<T: Element>: Vector<Number = T::Wide> {
     /// # Safety
     ///
     /// As many elements as there are lanes are valid to read.

@@ -10,7 +10,7 @@ use crate::call::element::Number;
 use wengert_core::half::bf16;
 
 /// A vector register.
-pub(super) trait Vector: Copy {
+pub(in crate::call) trait Vector: Copy {
     type Number: Number;
     const LANES: usize;
     fn zero() -> Self;
