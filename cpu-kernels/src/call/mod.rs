@@ -22,6 +22,7 @@ mod product;
 mod scatter;
 mod segment_sum;
 mod sort;
+mod together;
 
 use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::nest::Follower;
@@ -29,6 +30,8 @@ use wengert_core::call::{self, Call, Contract};
 use wengert_core::pitch::memory_extents;
 use wengert_core::ty::TensorType;
 use wengert_core::{DType, Diagnostic};
+
+use together::Member;
 
 /// A call with kernels on the CPU.
 trait Compile {
@@ -53,6 +56,11 @@ trait Kernels: std::fmt::Debug + Send + Sync {
     /// Runs the call on checked arguments. There is a following nest only if the call
     /// [may be followed](Contract::has_tiles).
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic>;
+
+    /// The call as one of several that run [together], if that is faster than one after another.
+    fn member(&self) -> Option<&dyn Member> {
+        None
+    }
 }
 
 macro_rules! kernels {

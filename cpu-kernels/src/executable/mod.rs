@@ -23,6 +23,7 @@ use crate::memory::{AlignedBytes, Buffer, Span, Workspace};
 use crate::nest::CompiledNest;
 use crate::pool::Pool;
 use crate::simd::Simd;
+use std::ops::Range;
 use std::sync::Arc;
 use wengert_core::plan::{Counters, Memories, Place, Plan, ResolvedPlan};
 use wengert_core::{Diagnostic, Verified};
@@ -81,12 +82,18 @@ enum Kernel {
         nest: usize,
         arguments: Vec<Place>,
     },
+    /// Calls that run together; the arguments of all of them.
+    Together {
+        calls: Range<usize>,
+        arguments: Vec<Place>,
+    },
 }
 
 impl Kernel {
     fn arguments(&self) -> &[Place] {
         let (Kernel::Nest { arguments, .. }
         | Kernel::Call { arguments, .. }
+        | Kernel::Together { arguments, .. }
         | Kernel::Followed { arguments, .. }) = self;
         arguments
     }
@@ -135,6 +142,15 @@ impl CpuExecutable {
     pub fn followed(&self) -> usize {
         let kernels = self.resolved.kernels().into_iter();
         kernels.filter(|kernel| matches!(kernel, Kernel::Followed { .. })).count()
+    }
+
+    /// Number of calls of the plan that run together with others.
+    pub fn together(&self) -> usize {
+        let calls = |kernel: &Kernel| match kernel {
+            Kernel::Together { calls, .. } => calls.len(),
+            _ => 0,
+        };
+        self.resolved.kernels().into_iter().map(calls).sum()
     }
 
     /// Starts to measure the time of each kernel; earlier measurements are discarded.

@@ -5,8 +5,11 @@ use super::{CpuExecutable, Kernel};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
-use wengert_core::plan::{self, Memories, Plan, Prepare, Resolver, Step, resolve};
+use wengert_core::plan::{self, Memories, Place, Plan, Prepare, Resolver, Step, resolve};
 use wengert_core::{Diagnostic, Id, Verified};
+
+/// Most calls that run together.
+const TOGETHER: usize = 8;
 
 pub(super) fn prepare(
     plan: &Verified<Plan>,
@@ -103,14 +106,65 @@ impl<'p> Prepare<'p> for Preparing<'_> {
                         let arguments = arguments.into_iter().chain(of_nest).collect();
                         Kernel::Followed { call, nest, arguments }
                     }
-                    None => Kernel::Call { call, arguments },
+                    None => self.together(resolver, steps, arguments)?,
                 }
             }
             _ => unreachable!("the walk executes all other steps"),
         };
         self.most = self.most.max(kernel.arguments().len());
-        let count = 1 + usize::from(matches!(kernel, Kernel::Followed { .. }));
+        let count = match &kernel {
+            Kernel::Followed { .. } => 2,
+            Kernel::Together { calls, .. } => calls.len(),
+            Kernel::Nest { .. } | Kernel::Call { .. } => 1,
+        };
         kernels.push(kernel);
         Ok(count)
     }
+}
+
+impl Preparing<'_> {
+    /// The last call, which is that of the first step, with the calls of the steps after it that it
+    /// may run together with.
+    fn together(
+        &mut self,
+        resolver: &Resolver<'_>,
+        steps: &[Step],
+        mut arguments: Vec<Place>,
+    ) -> Result<Kernel, Diagnostic> {
+        let first = self.calls.len() - 1;
+        for number in 1..steps.len().min(TOGETHER) {
+            let step = &steps[number];
+            let Step::Call { call: next, .. } = step else { break };
+            let followed =
+                steps.get(number + 1).and_then(|after| plan::follower(self.plan, step, after));
+            let own = resolver.arguments(step);
+            if followed.is_some() || !are_independent(&arguments, &own) {
+                break;
+            }
+            let next = CompiledCall::new(next)?;
+            if !self.calls[first].is_like(&next) {
+                break;
+            }
+            self.calls.push(next);
+            arguments.extend(own);
+        }
+        let calls = first..self.calls.len();
+        Ok(match calls.len() {
+            1 => Kernel::Call { call: first, arguments },
+            _ => Kernel::Together { calls, arguments },
+        })
+    }
+}
+
+/// True if no place of one list is written and meets one of the other.
+fn are_independent(some: &[Place], others: &[Place]) -> bool {
+    some.iter().all(|a| {
+        others.iter().all(|b| {
+            let end = |place: &Place| place.offset.saturating_add(place.bytes);
+            // With different strides they may be anywhere.
+            let apart = a.space != b.space
+                || (a.strides == b.strides && (end(a) <= b.offset || end(b) <= a.offset));
+            apart || !(a.is_written() || b.is_written())
+        })
+    })
 }

@@ -70,6 +70,15 @@ impl StepRunner for Runner<'_> {
         self.gather(arguments, counters);
         let (since, spans) = (self.since(), &self.spans[..arguments.len()]);
         match *kernel {
+            Kernel::Together { ref calls, .. } => {
+                let members = &self.calls[calls.clone()];
+                // SAFETY: each span is in a memory of this run, and no other step runs now.
+                unsafe { CompiledCall::run_together(members, self.workspace, spans)? };
+                if let (Some(profile), Some(since)) = (self.profile.as_deref_mut(), since) {
+                    let each = since.elapsed() / members.len() as u32;
+                    profile.calls[calls.clone()].iter_mut().for_each(|call| call.add(each));
+                }
+            }
             Kernel::Nest { nest, .. } => {
                 // SAFETY: each span is in a memory of this run (see `span`), and no other step
                 // runs now. If two of them overlap, the plan's verifier has checked that the nest
@@ -132,7 +141,7 @@ impl Runner<'_> {
 
     fn spent(&mut self, since: Option<Instant>, on: impl FnOnce(&mut Profile) -> &mut Spent) {
         if let (Some(profile), Some(since)) = (self.profile.as_deref_mut(), since) {
-            on(profile).add(since);
+            on(profile).add(since.elapsed());
         }
     }
 

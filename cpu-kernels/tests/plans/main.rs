@@ -5,6 +5,7 @@
 
 mod followed;
 mod long;
+mod together;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -5,7 +5,7 @@
 //! of rhs are long, each thread reads long runs of its columns as well, and the blocks are not
 //! divided.
 
-use super::{CompiledGemm, Tile};
+use super::{CompiledGemm, PANELS, Tile, WORTH};
 use crate::call::Arguments;
 use crate::call::element::Element;
 use crate::call::product::addends::Addends;
@@ -19,10 +19,6 @@ use wengert_core::call::Gemm;
 
 /// Bytes of a run of rhs that is read with the bandwidth of contiguous memory.
 const RUN: usize = 4096;
-/// Elements of rhs that are worth two threads.
-const WORTH: usize = 1 << 17;
-/// Multiple of a panel's columns, for all kernels.
-const PANELS: usize = 32;
 /// Most bytes of all blocks.
 const MOST: usize = 8 << 20;
 /// Most parts of the columns.

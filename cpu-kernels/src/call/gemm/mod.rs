@@ -11,7 +11,9 @@ use super::element::{Element, Number, with_element};
 use super::finish::{Places, finish};
 use super::panel::View;
 use super::product::addends::Addends;
+use super::product::blocks::SUMS;
 use super::product::{self, Made, Order, Product, multiply};
+use super::together::Member;
 use super::{Arguments, Compile, Kernels, array, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
@@ -19,6 +21,13 @@ use crate::simd::Simd;
 use tiling::{APART, Grain, Tiling, Turns};
 use wengert_core::Diagnostic;
 use wengert_core::call::{Gemm, Matrix};
+
+/// Most bytes of a row of rhs that is short: threads that divide its columns read no long runs.
+const SHORT: usize = 2048;
+/// Elements of rhs that are worth two threads.
+const WORTH: usize = 1 << 17;
+/// Multiple of a panel's columns, for all kernels.
+const PANELS: usize = 32;
 
 /// A product, ready to run.
 #[derive(Debug)]
@@ -89,6 +98,51 @@ impl Kernels for CompiledGemm {
                 self.run_with::<T, <T as Element>::Wide>(workspace, arguments, follower)
             }
         })
+    }
+
+    fn member(&self) -> Option<&dyn Member> {
+        let Gemm { batch, m, n, k, operand, ref rhs, .. } = self.call;
+        let short = rhs.column == 1 && n.saturating_mul(operand.size()) <= SHORT;
+        let few = batch == 1 && m <= product::FEW && m.saturating_mul(n) <= SUMS;
+        let plain = operand.is_float() && self.call.addends == Default::default();
+        let long = n.saturating_mul(k) >= WORTH;
+        (short && few && plain && long && m > 0).then_some(self)
+    }
+}
+
+impl Member for CompiledGemm {
+    fn extents(&self) -> [usize; 4] {
+        let Gemm { batch, m, n, k, .. } = self.call;
+        [batch, m, n, k]
+    }
+
+    unsafe fn part(
+        &self,
+        workspace: &Workspace,
+        thread: usize,
+        arguments: &Arguments<'_>,
+        part: usize,
+        parts: usize,
+    ) {
+        let Gemm { m, n, operand, result, .. } = self.call;
+        let columns = n.div_ceil(parts).next_multiple_of(PANELS);
+        let first = part * columns;
+        if first >= n {
+            return;
+        }
+        let (simd, mut scratch) = (workspace.simd(), workspace.scratch(thread));
+        let tile = Tile { batch: 0, first: [0, first], size: [m, columns.min(n - first)] };
+        // SAFETY: the caller's promise is the same: the tile is this part.
+        unsafe {
+            with_element!(operand, T => {
+                if result == operand {
+                    self.tile::<T, T>(simd, &mut scratch, arguments, None, tile);
+                } else {
+                    type Wide = <T as Element>::Wide;
+                    self.tile::<T, Wide>(simd, &mut scratch, arguments, None, tile);
+                }
+            });
+        }
     }
 }
 
