@@ -19,8 +19,8 @@
 //! stored for each row of rhs, which takes longer than reading if there are more rows of out.
 //!
 //! With vectors of 512 bits one row of out reads such rows of f32 one after the other without
-//! prefetches: 19 to 23 GB/s for 768 × 768, instead of 15 to 17, and 17 to 20 for 768 × 256, instead
-//! of 10 (AMD Zen 4, one thread).
+//! prefetches: 19 to 23 GB/s for 768 × 768 instead of 15 to 17, and 17 to 20 instead of 10 for
+//! 768 × 256 (AMD Zen 4, one thread).
 //!
 //! Pairs of bf16 are multiplied from two rows at a time. Short rows that are contiguous are read
 //! two by two, and prefetched in the order of memory: 25 to 30 GB/s for one row and 2560 × 768,
