@@ -24,8 +24,9 @@
 //!
 //! Pairs of bf16 are multiplied from two rows at a time. Short rows that are contiguous are read
 //! two by two, and prefetched in the order of memory: 25 to 30 GB/s for one row and 2560 × 768,
-//! instead of 19. Longer rows are read 16 side by side. There the hardware prefetcher is faster
-//! alone: 23 to 27 GB/s for 768 × 2560, instead of 20 with prefetches (AMD Zen 4, two threads).
+//! instead of 19. Longer rows are read side by side, 16 of them, or 8 for one row of out. There the
+//! hardware prefetcher is faster alone: 23 to 27 GB/s for 768 × 2560, instead of 20 with prefetches
+//! (AMD Zen 4, two threads).
 //!
 //! A row of out stays in the cache meanwhile. The order of the sums is that of all products: a row
 //! has the same bits, however many rows are multiplied with it.
@@ -178,6 +179,7 @@ impl<T: Element> Part<T> {
             // One row alone is one stream for the hardware prefetcher, too.
             () if !narrow && !T::HALF && m == 1 && contiguous && distance < PAGE => return [1, 0],
             () if one_stream => return [if self.pairs { 2 } else { m }, AHEAD / distance],
+            () if self.pairs && m == 1 => return [SIDE_BY_SIDE, 0],
             () if self.pairs => return [2 * SIDE_BY_SIDE, 0],
             // Their lines, and as many prefetched ones, are the ways of a set in L1.
             () if narrow && m <= 4 && distance.is_multiple_of(SETS) => SIDE_BY_SIDE / 2,
