@@ -29,6 +29,7 @@
 
 mod access;
 mod choose;
+mod direction;
 mod element;
 mod emit;
 mod exchange;

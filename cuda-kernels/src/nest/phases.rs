@@ -13,16 +13,17 @@
 //! - *single*: the fallback; the first thread does the phase alone, and broadcasts the results.
 //!
 //! **Directions.** A phase that may take its steps in any order begins where the phase before it
-//! ended, whose last elements are still in the L2 cache ([`directions`]).
+//! ended, whose last elements are still in the L2 cache ([`super::direction`]).
 //!
 //! **Order.** The team synchronises between two phases if one of them writes memory that the
 //! other accesses: row storage, which is in shared memory, or memory that is updated in place.
 
+use super::direction::directions;
 use super::emit::{Copy, Emit, NestReg};
 use super::place::Place;
 use super::scan;
 use super::shape;
-use super::spread::{Direction, Spread};
+use super::spread::Spread;
 use super::team::{Layout, MAX_GRID, Team, exchange_size, place};
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
@@ -399,27 +400,6 @@ fn innermost(group: &MergedAxis) -> usize {
     group.axes.last().expect("no group is empty").index()
 }
 
-/// The order in which each phase takes the steps of its loop. A phase that may take them in any
-/// order goes back where the phase before it ended: what that one read last is still in the cache.
-fn directions(modes: &[Mode]) -> Vec<Direction> {
-    let mut directions = vec![Direction::Forward; modes.len()];
-    let spreads = modes.iter().enumerate().filter_map(|(n, mode)| match mode {
-        Mode::Spread(spread) => Some((n, spread.any_order)),
-        _ => None,
-    });
-    let spreads: Vec<(usize, bool)> = spreads.collect();
-    let anchor = spreads.iter().position(|(_, any_order)| !any_order).unwrap_or(0);
-    for pair in spreads.get(anchor..).unwrap_or_default().windows(2) {
-        if pair[1].1 {
-            directions[pair[1].0] = directions[pair[0].0].opposite();
-        }
-    }
-    for pair in spreads[..spreads.len().min(anchor + 1)].windows(2).rev() {
-        directions[pair[0].0] = directions[pair[1].0].opposite();
-    }
-    directions
-}
-
 /// The registers of the row that a phase defines.
 fn row_registers(phase: &Phase) -> Vec<NestReg> {
     let reductions = phase.reductions.iter().flat_map(|r| r.results.iter().copied());
@@ -439,38 +419,4 @@ fn used_after(nest: &Nest, number: usize) -> BTreeSet<NestReg> {
         used.extend(phase.reductions.iter().flat_map(|r| r.values.iter().copied()));
     }
     used
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wengert_core::nest::{parse_nests, verify};
-
-    fn directions_of(phases: &str) -> Vec<Direction> {
-        let text = format!(
-            "nest @f(in %x: f32[9,50000], out %y: f32[9,50000]) {{ parallel i: 9 {phases} }}"
-        );
-        let nest = parse_nests("test", &text).unwrap().remove(0).0;
-        verify(&nest).unwrap();
-        let modes: Vec<Mode> =
-            nest.phases.iter().map(|p| mode(&nest, Layout::team(512, 1), p, &[])).collect();
-        directions(&modes)
-    }
-
-    #[test]
-    fn phases_turn_back_where_their_order_is_free() {
-        use Direction::{Backward, Forward};
-        let max = "phase j: 50000 { %0: f32 = load %x[i, j] %1: f32 = reduce(%0) max tree(1024) } ";
-        let sum = "phase j: 50000 { %2: f32 = load %x[i, j] %3: f32 = reduce(%2) sum tree(1024) } ";
-        let again =
-            "phase j: 50000 { %4: f32 = load %x[i, j] %5: f32 = reduce(%4) sum tree(1024) } ";
-        let single = "phase { %6: f32 = const 1.0 } ";
-        let copy = "phase j: 50000 { %7: f32 = load %x[i, j] store %y[i, j], %7 } ";
-        let of = |phases: &[&str]| directions_of(&phases.concat());
-        // A softmax: only the sum has an order. The phase between has no loop.
-        assert_eq!(of(&[max, sum, single, copy]), [Backward, Forward, Forward, Backward]);
-        assert_eq!(of(&[sum, copy]), [Forward, Backward]);
-        assert_eq!(of(&[max, copy]), [Forward, Backward]);
-        assert_eq!(of(&[sum, again, copy]), [Forward, Forward, Backward]);
-    }
 }

@@ -19,6 +19,7 @@
 //! A reduction whose combiner is exact whatever the order (integer sums; minima, maxima, logic)
 //! takes any tree.
 
+use super::direction::Direction;
 use super::emit::{Copy, Emit};
 use super::shape::{self, is_exact, is_plain};
 use super::team::{LONG_TEAM, Layout, Team, place};
@@ -38,22 +39,6 @@ const CODE: usize = 1024;
 const FLIGHT: usize = 16;
 /// The same in a column team, of which a multiprocessor has few threads.
 const COLUMN_FLIGHT: usize = 64;
-
-/// The order of the steps of a loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
-    Forward,
-    Backward,
-}
-
-impl Direction {
-    pub fn opposite(self) -> Self {
-        match self {
-            Direction::Forward => Direction::Backward,
-            Direction::Backward => Direction::Forward,
-        }
-    }
-}
 
 /// Distribution of a phase over a team.
 #[derive(Clone, PartialEq, Eq, Debug)]
