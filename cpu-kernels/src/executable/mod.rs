@@ -1,4 +1,5 @@
-//! Plans on the CPU: steps run one after another, each on all threads.
+//! Plans on the CPU: steps run one after another, each on all threads. Some independent products
+//! that are next to each other run together instead, each on some of the threads.
 //!
 //! Everything is decided and allocated when the executable is made: kernels are compiled, the
 //! arena and the scratch memory exist, constants are in memory, and addresses are resolved

@@ -72,7 +72,8 @@ impl StepRunner for Runner<'_> {
         match *kernel {
             Kernel::Together { ref calls, .. } => {
                 let members = &self.calls[calls.clone()];
-                // SAFETY: each span is in a memory of this run, and no other step runs now.
+                // SAFETY: each span is in a memory of this run, and only these steps run now. They
+                // are independent (`prepare::are_independent`).
                 unsafe { CompiledCall::run_together(members, self.workspace, spans)? };
                 if let (Some(profile), Some(since)) = (self.profile.as_deref_mut(), since) {
                     let each = since.elapsed() / members.len() as u32;

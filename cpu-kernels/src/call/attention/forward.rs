@@ -16,8 +16,8 @@
 //! prompt in one piece, in chunks, or token by token has the same bits.
 //!
 //! Halves are widened to f32 before they are multiplied: queries once for a task, keys and values
-//! block by block. Powers are not rounded. So l has the bits that it has for the same numbers in
-//! f32, and out these bits rounded once.
+//! block by block, or in registers for few queries. Powers are not rounded. So l has the bits that
+//! it has for the same numbers in f32, and out these bits rounded once.
 //!
 //! There are two divisions:
 //!

@@ -13,8 +13,8 @@
 //! the probability 0. Keys and values beyond a prefix are not read, so the cost of an example is
 //! that of its prefix.
 //!
-//! Halves are widened to f32 a block at a time. All arithmetic is in f32, and a result of halves
-//! is rounded once, when its sum is complete.
+//! Halves are widened to f32 a block at a time, and in registers for few queries ([`few`]). All
+//! arithmetic is in f32, and a result of halves is rounded once, when its sum is complete.
 //!
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
