@@ -10,6 +10,11 @@
 //! paused is moved to the submitter's processor ([`place`](super::place)), so the submitter waits
 //! for a fraction of a millisecond. The threads take turns with the other process.
 //!
+//! A worker may also be paused between jobs. Then nothing waits for it, but the submitter runs the
+//! parts of all threads, which takes longer than an undivided job. If no worker helps with some
+//! jobs in turn, the next time alone begins. After it, workers have four times as long to help, so
+//! that they do where waking takes long.
+//!
 //! If the time together was no longer than a few waits, it did not pay, and the next time alone is
 //! four times as long, up to a second.
 
@@ -28,6 +33,8 @@ const LONGEST: Duration = Duration::from_millis(1000);
 const MOVED: Duration = Duration::from_micros(100);
 /// A time together that is so many times as long as the wait at its end pays.
 const PAYS: u64 = 4;
+/// Work without help after which a worker counts as paused at first: more than waking one takes.
+const ABSENT: Duration = Duration::from_micros(150);
 /// Time together without a wait after which the processors count as free again. A process that
 /// shares a processor takes its turn sooner.
 const FREE: Duration = Duration::from_millis(50);
@@ -42,8 +49,25 @@ pub(super) struct Crowd {
     period: AtomicU64,
     /// The time together since then.
     together: AtomicU64,
+    /// The work of the last jobs together, if no worker helped.
+    absent: AtomicU64,
+    /// The work without help after which the next time alone begins; 0: [`ABSENT`].
+    awaited: AtomicU64,
     /// The time that the workers had been queued at the last long wait.
     queued: AtomicU64,
+}
+
+/// A job that all threads could run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Together {
+    /// The time that the submitter worked.
+    pub worked: Duration,
+    /// The time that it waited for workers then.
+    pub waited: Duration,
+    /// Whether a worker ran a task.
+    pub helped: bool,
+    /// Whether the submitter waited for a worker that was moved to its processor.
+    pub moved: bool,
 }
 
 impl Crowd {
@@ -63,22 +87,27 @@ impl Crowd {
         self.left.store(left, Ordering::Relaxed);
     }
 
-    /// Records a job on all threads: the times that the submitter worked and waited, and whether it
-    /// waited for a worker that was moved to its processor. `queued` is the time that the workers
-    /// have been ready to run while others ran, if known.
-    pub fn ran_together(
-        &self,
-        [worked, waited]: [Duration; 2],
-        moved: bool,
-        queued: impl FnOnce() -> Option<Duration>,
-    ) {
-        let together = self.together.load(Ordering::Relaxed).saturating_add(nanoseconds(worked));
-        self.together.store(together, Ordering::Relaxed);
-        if Duration::from_nanos(together) > FREE {
+    /// Records a job on all threads. `queued` is the time that the workers have been ready to run
+    /// while others ran, if known.
+    pub fn ran_together(&self, job: Together, queued: impl FnOnce() -> Option<Duration>) {
+        let Together { worked, waited, helped, moved } = job;
+        let counted = if helped { &self.together } else { &self.absent };
+        let time = counted.load(Ordering::Relaxed).saturating_add(nanoseconds(worked));
+        counted.store(time, Ordering::Relaxed);
+        if helped {
+            self.absent.store(0, Ordering::Relaxed);
+            self.awaited.store(0, Ordering::Relaxed);
+        }
+        if helped && Duration::from_nanos(time) > FREE {
             self.period.store(0, Ordering::Relaxed);
         }
         // In a shorter wait, the workers saved more than was lost.
         if !moved && waited <= PAUSED.max(worked / 2) {
+            let awaited = self.awaited.load(Ordering::Relaxed).max(nanoseconds(ABSENT));
+            if !helped && self.is_near() && time > awaited {
+                self.awaited.store(awaited.saturating_mul(4), Ordering::Relaxed);
+                self.begin_alone(self.period.load(Ordering::Relaxed));
+            }
             return;
         }
         // The tasks may be unequal; so a wait alone shows nothing.
@@ -92,13 +121,17 @@ impl Crowd {
             }
             return;
         }
+        let pays = self.together.load(Ordering::Relaxed) > PAYS * nanoseconds(waited);
         let period = self.period.load(Ordering::Relaxed);
-        let pays = together > PAYS * nanoseconds(waited);
-        let next = if pays { 0 } else { period.saturating_mul(4) };
-        let next = Duration::from_nanos(next).clamp(FIRST, LONGEST);
-        self.period.store(nanoseconds(next), Ordering::Relaxed);
-        self.left.store(nanoseconds(next), Ordering::Relaxed);
+        self.begin_alone(if pays { 0 } else { period.saturating_mul(4) });
+    }
+
+    fn begin_alone(&self, time: u64) {
+        let time = nanoseconds(Duration::from_nanos(time).clamp(FIRST, LONGEST));
+        self.period.store(time, Ordering::Relaxed);
+        self.left.store(time, Ordering::Relaxed);
         self.together.store(0, Ordering::Relaxed);
+        self.absent.store(0, Ordering::Relaxed);
     }
 }
 
@@ -118,7 +151,13 @@ mod tests {
     const MOVE: Duration = Duration::from_micros(250);
 
     fn ran(crowd: &Crowd, worked: Duration, waited: Duration, queued: Duration) {
-        crowd.ran_together([worked, waited], false, || Some(queued));
+        let job = Together { worked, waited, helped: true, moved: false };
+        crowd.ran_together(job, || Some(queued));
+    }
+
+    fn moved(crowd: &Crowd, waited: Duration, queued: Duration) {
+        let job = Together { worked: JOB, waited, helped: true, moved: true };
+        crowd.ran_together(job, || Some(queued));
     }
 
     /// Jobs for a second, whose workers are paused after each time together of this length: the
@@ -137,14 +176,15 @@ mod tests {
             if paused {
                 (left, pauses) = (turn, pauses + 1);
             }
-            let moved = paused && moves && crowd.is_near();
+            let moves = paused && moves && crowd.is_near();
             let waited = match paused {
-                true if moved => MOVE,
+                true if moves => MOVE,
                 true => PAUSE,
                 false => Duration::ZERO,
             };
             time += JOB + waited;
-            crowd.ran_together([JOB, waited], moved, || Some(pauses * PAUSE));
+            let job = Together { worked: JOB, waited, helped: true, moved: moves };
+            crowd.ran_together(job, || Some(pauses * PAUSE));
         }
         (alone, pauses)
     }
@@ -181,7 +221,7 @@ mod tests {
         ran(&crowd, JOB, PAUSE, PAUSE);
         assert!(crowd.is_near());
         // One that was moved had worked.
-        crowd.ran_together([JOB, MOVE], true, || Some(PAUSE));
+        moved(&crowd, MOVE, PAUSE);
         assert!(!crowd.is_near());
         ran(&crowd, JOB, PAUSE, 2 * PAUSE);
         assert!(crowd.is_near());
@@ -204,9 +244,34 @@ mod tests {
         ran(&crowd, 2 * PAUSE, PAUSE, PAUSE);
         assert!(!crowd.is_dense());
         ran(&crowd, JOB, PAUSE, PAUSED);
-        crowd.ran_together([JOB, PAUSE], false, || None);
+        let unknown = Together { worked: JOB, waited: PAUSE, helped: true, moved: false };
+        crowd.ran_together(unknown, || None);
         assert!(!crowd.is_dense());
         ran(&crowd, JOB, PAUSE, PAUSED + PAUSE);
+        assert!(crowd.is_dense());
+    }
+
+    #[test]
+    fn without_help_the_time_alone_begins() {
+        let crowd = Crowd::default();
+        let missed =
+            Together { worked: ABSENT / 2, waited: Duration::ZERO, helped: false, moved: false };
+        let misses = |count| (0..count).for_each(|_| crowd.ran_together(missed, || None));
+        // Workers that are late to short jobs are no sign of other processes.
+        misses(10);
+        assert!(!crowd.is_dense());
+        ran(&crowd, JOB, PAUSE, PAUSE);
+        crowd.ran_alone(LONGEST);
+        misses(2);
+        ran(&crowd, JOB, Duration::ZERO, PAUSE);
+        misses(2);
+        assert!(!crowd.is_dense());
+        misses(1);
+        assert!(crowd.is_dense());
+        crowd.ran_alone(LONGEST);
+        misses(8);
+        assert!(!crowd.is_dense());
+        misses(1);
         assert!(crowd.is_dense());
     }
 }

@@ -24,11 +24,13 @@
 //! time.
 
 mod crowd;
+mod patience;
 mod place;
 #[cfg(test)]
 mod tests;
 
-use crowd::{ALONE, Crowd};
+use crowd::{ALONE, Crowd, Together};
+use patience::Patience;
 use place::Sleeper;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -106,12 +108,6 @@ const FEW: usize = 4;
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const JOB: u64 = 1 << 32;
-/// How long a thread polls for work, or for the end of a job, before it sleeps: longer than a
-/// plan's short steps on one thread, and than the gap between two runs of a small plan. Waking a
-/// thread takes some fifty microseconds.
-const PATIENCE: Duration = Duration::from_micros(200);
-/// Polls between two readings of the clock.
-const LOOKS: u32 = 32;
 
 thread_local! {
     /// Address of the pool whose task this thread is running, and the thread's number there.
@@ -256,13 +252,13 @@ impl Pool {
             }
             place::release(&shared.sleepers);
         }
-        shared.help(0, tasks, body);
-        let worked = Instant::now();
+        let own = shared.help(0, tasks, body);
+        let end = Instant::now();
+        let worked = end - begun;
         shared.gate.fetch_and(!OPEN, Ordering::Relaxed);
-        let moved = shared.wait_until_all_left();
-        shared.crowd.ran_together([worked - begun, worked.elapsed()], moved, || {
-            shared.sleepers.iter().map(Sleeper::queued).sum()
-        });
+        let moved = shared.wait_until_all_left(worked);
+        let job = Together { worked, waited: end.elapsed(), helped: own < tasks, moved };
+        shared.crowd.ran_together(job, || shared.sleepers.iter().map(Sleeper::queued).sum());
         let panic = lock(&shared.panic).take();
         drop(submitting);
         panic.map_or(Ok(()), |text| Err(TaskPanicked(text)))
@@ -312,8 +308,9 @@ impl Shared {
     }
 
     /// Runs tasks until none is left: the thread's own, then those of the threads after it,
-    /// cyclically.
-    fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) {
+    /// cyclically. Returns the number of tasks that it ended.
+    fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) -> usize {
+        let mut ended = 0;
         let outer = WITHIN.replace(Some((self.address(), thread)));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let all = self.next();
@@ -325,6 +322,7 @@ impl Shared {
                         break;
                     }
                     body(thread, task);
+                    ended += 1;
                 }
             }
         }));
@@ -338,6 +336,7 @@ impl Shared {
             // this function must not.
             std::mem::forget(payload);
         }
+        ended
     }
 
     /// The main loop of a worker.
@@ -405,9 +404,11 @@ impl Shared {
         }
     }
 
-    /// Returns whether a worker may have been moved to this thread's processor.
-    fn wait_until_all_left(&self) -> bool {
-        let mut waiting = Patience::new();
+    /// Waits at the end of a job for which this thread worked so long. Returns whether a worker may
+    /// have been moved to this thread's processor.
+    fn wait_until_all_left(&self, worked: Duration) -> bool {
+        let gathers = self.crowd.is_near();
+        let mut waiting = if gathers { Patience::after(worked) } else { Patience::new() };
         loop {
             // Acquire: pairs with the release of the last worker that leaves.
             if self.gate.load(Ordering::Acquire) & INSIDE == 0 {
@@ -417,7 +418,6 @@ impl Shared {
                 break;
             }
         }
-        let gathers = self.crowd.is_near();
         if gathers {
             place::gather(&self.sleepers);
         }
@@ -430,29 +430,6 @@ impl Shared {
             place::release(&self.sleepers);
         }
         gathers
-    }
-}
-
-/// Active waiting, for a bounded time.
-struct Patience {
-    looks: u32,
-    since: Option<Instant>,
-}
-
-impl Patience {
-    fn new() -> Self {
-        Patience { looks: 0, since: None }
-    }
-
-    /// Waits for a moment; false if the time is used up.
-    fn goes_on(&mut self) -> bool {
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS) {
-            // A short wait does not read the clock.
-            return self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE;
-        }
-        std::hint::spin_loop();
-        true
     }
 }
 

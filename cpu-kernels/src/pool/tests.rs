@@ -1,5 +1,6 @@
 //! The pool's guarantees, with one thread and with several.
 
+use super::patience::PATIENCE;
 use super::*;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -142,7 +143,8 @@ fn workers_that_fell_asleep_wake_up() {
 fn beside_busy_processes() -> Pool {
     let pool = Pool::new(2).expect("threads start");
     let pause = Duration::from_secs(1);
-    pool.shared.crowd.ran_together([Duration::ZERO, pause], false, || Some(pause));
+    let job = Together { worked: Duration::ZERO, waited: pause, helped: true, moved: false };
+    pool.shared.crowd.ran_together(job, || Some(pause));
     assert!(pool.shared.crowd.is_dense());
     pool
 }
