@@ -108,9 +108,10 @@ fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
     let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();
     report.write(&target_directory().join("gate-gpt2")).unwrap();
     assert!(report.passed(), "{}", report.failures.join("\n"));
-    // Relocatable code needs far more registers: `wengert_cuda::assembly`. Sums over columns have
-    // 745 threads on a multiprocessor, for which there are 88 registers each.
-    for (part, most) in [("cross_entropy", 40), ("reduce_sum", 48)] {
+    // Relocatable code needs far more registers: `wengert_cuda::assembly`. The cross-entropy has
+    // eight elements a thread in flight, with 1024 threads on a multiprocessor. Sums over columns
+    // have 745 threads, for which there are 88 registers each.
+    for (part, most) in [("cross_entropy", 64), ("reduce_sum", 48)] {
         let of: Vec<_> = report.measures.iter().filter(|m| m.kernel.contains(part)).collect();
         assert!(!of.is_empty(), "no kernel is named {part}");
         for m in of {

@@ -11,7 +11,7 @@ use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
 use super::scan;
 use super::shape::{self, affinity};
-use super::team::{LONG_TEAM, Layout};
+use super::team::Layout;
 use super::tile::Tile;
 use super::unroll;
 use crate::architecture::{Architecture, MAX_BLOCK, STATIC_SHARED, WARP};
@@ -27,13 +27,6 @@ const SHORT: usize = 8;
 /// Maximum number of instructions that a thread of a team has for its part of a short row, before
 /// the team becomes larger.
 const HEAVY: usize = 2048;
-
-/// Bytes of a row from which a team has [`LONG_TEAM`] threads instead of 256, if there are rows for
-/// every multiprocessor. Half as many rows are then in work at once, 396 on a Hopper GPU, and more
-/// of each is still in its L2 cache of 50 MB when the next phase reads it.
-const LONG_ROW: usize = 48 << 10;
-/// Rows from which that holds.
-const MANY_ROWS: u64 = 1024;
 
 /// A warp for a row.
 const WARP_TEAM: Layout = Layout::team(WARP, 1);
@@ -197,18 +190,6 @@ fn longest(nest: &Nest) -> usize {
     nest.phases.iter().map(|p| p.iterations(nest)).max().unwrap_or(0)
 }
 
-/// Maximum number of bytes of a row that a phase loads.
-fn row_bytes(nest: &Nest) -> usize {
-    let of = |p: &Phase| {
-        let loads = p.body.iter().filter_map(|instr| match instr {
-            Instr::Load { access, .. } => Some(nest.buffers[access.buffer].dtype.size()),
-            _ => None,
-        });
-        p.iterations(nest).saturating_mul(loads.max().unwrap_or(0))
-    };
-    nest.phases.iter().map(of).max().unwrap_or(0)
-}
-
 /// Instructions of an iteration of all phases with inner axes.
 fn work(nest: &Nest) -> usize {
     nest.phases.iter().filter(|p| !p.axes.is_empty()).map(|p| shape::cost(nest, p)).sum()
@@ -297,8 +278,6 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
             threads *= 2;
         }
         threads
-    } else if rows >= MANY_ROWS && row_bytes(nest) >= LONG_ROW {
-        LONG_TEAM
     } else {
         256
     };
@@ -398,15 +377,7 @@ mod tests {
         );
         assert_eq!(sum("9000,40", "i, j", 9000, 40, 64), "team: 16 threads a row, 8 rows a block");
         assert_eq!(
-            sum("9,50257", "i, j", 9, 50257, 1024),
-            "team: 256 threads a row, 1 rows a block"
-        );
-        assert_eq!(
             sum("9000,50257", "i, j", 9000, 50257, 1024),
-            "team: 512 threads a row, 1 rows a block"
-        );
-        assert_eq!(
-            sum("9000,10000", "i, j", 9000, 10000, 1024),
             "team: 256 threads a row, 1 rows a block"
         );
         assert!(sum("9000,5", "i, j", 9000, 5, 8).starts_with("row"));

@@ -22,7 +22,7 @@
 use super::direction::Direction;
 use super::emit::{Copy, Emit};
 use super::shape::{self, is_exact, is_plain};
-use super::team::{LONG_TEAM, Layout, Team, place};
+use super::team::{Layout, Team, place};
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
@@ -34,9 +34,8 @@ use wengert_core::{DType, Result};
 const COPIES: usize = 32;
 /// Maximum number of copies times instructions of a body; bounds the size of the code.
 const CODE: usize = 1024;
-/// Bytes that a thread has in flight in a loop. Teams of rows fill a multiprocessor with threads,
-/// and more registers would take the place of some.
-const FLIGHT: usize = 16;
+/// Bytes that a thread has in flight in a loop. More would take the registers of other threads.
+const FLIGHT: usize = 32;
 /// The same in a column team, of which a multiprocessor has few threads.
 const COLUMN_FLIGHT: usize = 64;
 
@@ -292,9 +291,6 @@ impl Team<'_> {
                 let from = Affine::axis(turn).scale(size as i64).add(start);
                 self.prepare(emit, part, &from);
                 emit.repeat(turn, part.direction == Direction::Backward, |emit| {
-                    if !self.layout.columns && self.layout.threads >= LONG_TEAM {
-                        emit.code.no_unroll();
-                    }
                     let all = self.copies(emit, part, &from, steps, size);
                     self.step(emit, phase, &all, &dtypes, &accumulators)
                 })?;

@@ -18,10 +18,6 @@ use wengert_core::nest::{Affine, AxisId, Nest};
 /// Maximum number of blocks of a launch along x.
 pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
 
-/// Threads of a team for a long row. Its loops are not unrolled by ptxas, which would take the
-/// registers of a third block on a multiprocessor.
-pub(super) const LONG_TEAM: u32 = 512;
-
 /// The threads of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Layout {

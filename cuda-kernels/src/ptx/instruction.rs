@@ -303,8 +303,6 @@ pub enum Line {
     Label(Label),
     /// A comment, of one line.
     Comment(String),
-    /// At the head of a loop: ptxas does not unroll it.
-    NoUnroll,
 }
 
 impl Binary {

@@ -184,7 +184,6 @@ pub(super) fn lines(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
         match line {
             Line::Label(label) => writeln!(f, "{label}:")?,
             Line::Comment(text) => writeln!(f, "    // {}", ascii(text))?,
-            Line::NoUnroll => f.write_str("    .pragma \"nounroll\";\n")?,
             Line::Statement(statement) => {
                 f.write_str("    ")?;
                 match statement.guard {
