@@ -42,6 +42,11 @@ pub struct Target {
     pub busy_columns: u32,
     /// Fewest elements of such a part.
     pub least_part: u32,
+    /// Results of a reduction along other axes that keep every processor busy with one thread for a
+    /// vector of them; 0 if the target has no such bound. Such a *wide* reduction has one lane,
+    /// and its loop also computes elementwise operands for other readers. A long reduction is
+    /// split until it is wide.
+    pub wide_columns: u32,
     /// Alignment of buffers in bytes; a power of two.
     pub alignment: u64,
     /// Alignment in bytes that rows of large temporaries get by a [pitch](crate::pitch), where
@@ -118,6 +123,9 @@ impl Hash for Workspace {
     }
 }
 
+/// Fewest elements of a part of a reduction that is split to be wide. The sum of a part is stored
+/// and loaded.
+const WIDE_PART: usize = 64;
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
 impl Target {
@@ -132,6 +140,7 @@ impl Target {
             busy_rows: BUSY,
             busy_columns: BUSY,
             least_part: 4096,
+            wide_columns: 0,
             alignment: 64,
             row_alignment: 1,
             row_storage: 256 << 10,
@@ -209,6 +218,7 @@ impl Target {
             ("column_lanes", self.column_lanes, 1),
             ("least_lanes", self.least_lanes, self.reduction_lanes),
             ("least_part", self.least_part, self.reduction_block),
+            ("wide_columns", self.wide_columns, 0),
         ] {
             if value != usual {
                 attributes.insert(name, number(value.into()));
@@ -257,6 +267,7 @@ impl Target {
         let busy_rows = narrow(number("busy_rows", Some(BUSY))?)?;
         let busy_columns = narrow(number("busy_columns", Some(BUSY))?)?;
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
+        let wide_columns = narrow(number("wide_columns", Some(0))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
@@ -297,6 +308,7 @@ impl Target {
             busy_rows,
             busy_columns,
             least_part,
+            wide_columns,
             alignment,
             row_alignment,
             row_storage,
@@ -352,18 +364,28 @@ impl Target {
     /// alone, never on fusion.
     ///
     /// If adjacent elements belong to one result, they go to different lanes. If not, each result
-    /// adds its elements sequentially in blocks, or in few lanes.
+    /// adds its elements sequentially in blocks, or in few lanes, if it is not wide.
     pub fn reduction_tree(&self, _dtype: DType, extents: &[usize], axes: &[usize]) -> Tree {
         let count = axes.iter().fold(1usize, |n, axis| n.saturating_mul(extents[*axis]));
         let block = if count > self.reduction_block as usize { self.reduction_block } else { 0 };
         let (least, most) = match Target::is_contiguous(extents, axes) {
             true => (self.least_lanes, self.reduction_lanes),
-            false => (1, self.column_lanes),
+            false => {
+                let kept = (0..extents.len()).filter(|axis| !axes.contains(axis));
+                let results = kept.fold(1usize, |n, axis| n.saturating_mul(extents[axis]));
+                (1, if self.is_wide(results) { 1 } else { self.column_lanes })
+            }
         };
         // Further lanes would hold identities only.
         let wanted = u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31))
             .unwrap_or(1 << 31);
         Tree { lanes: wanted.clamp(least, most), block }
+    }
+
+    /// Whether a reduction along other axes with so many results is [wide](Target::wide_columns).
+    /// This depends on the number of rows, so no reduction is wide if that must not change bits.
+    pub fn is_wide(&self, results: usize) -> bool {
+        self.wide_columns > 0 && results >= self.wide_columns as usize && !self.batch_invariant
     }
 
     /// Number of parts into which a reduction of `count` elements to each of `results` is split;
@@ -378,11 +400,18 @@ impl Target {
         results: usize,
         count: usize,
     ) -> usize {
-        let busy = match Target::is_contiguous(extents, axes) {
-            true => self.busy_rows,
-            false => self.busy_columns,
-        } as usize;
-        if results == 0 || results >= busy || self.batch_invariant {
+        let is_contiguous = Target::is_contiguous(extents, axes);
+        let busy = if is_contiguous { self.busy_rows } else { self.busy_columns } as usize;
+        if results == 0 || self.batch_invariant {
+            return 1;
+        }
+        if !is_contiguous && !self.is_wide(results) {
+            let parts = (self.wide_columns as usize).div_ceil(results);
+            if parts > 0 && count / parts >= WIDE_PART {
+                return parts;
+            }
+        }
+        if results >= busy {
             return 1;
         }
         let blocks = count.div_ceil((self.reduction_block as usize).max(2));

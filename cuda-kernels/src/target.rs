@@ -19,6 +19,8 @@ pub fn target(architecture: &str) -> Target {
         busy_rows: 256,
         busy_columns: 16384,
         least_part: 1024,
+        // 65,536 threads with eight each.
+        wide_columns: 1 << 19,
         alignment: 256,
         // The widest access of a thread, and the alignment of a leading dimension for which
         // cuBLASLt has its fastest kernels.
@@ -112,6 +114,14 @@ mod tests {
         assert_eq!(parts(&cpu, &[8192, 768], &[0], 768, 8192), 1);
         assert_eq!(parts(&cuda, &[8192, 768], &[0], 768, 8192), 8);
         assert_eq!(parts(&cuda, &[8192, 768], &[1], 8192, 768), 1);
+        // Wide, and long enough to become wide in parts; not if rows must keep their bits.
+        assert_eq!(tree(&cuda, &[256, 128, 3072], &[1]), (1, 0));
+        assert_eq!(parts(&cuda, &[256, 128, 3072], &[1], 786_432, 128), 1);
+        assert_eq!(parts(&cuda, &[32768, 3072], &[0], 3072, 32768), 171);
+        assert_eq!(parts(&cuda, &[32768, 768], &[0], 768, 32768), 22);
+        let invariant = cuda.with_batch_invariance();
+        assert_eq!(tree(&invariant, &[256, 128, 3072], &[1]), (32, 0));
+        assert_eq!(parts(&invariant, &[32768, 3072], &[0], 3072, 32768), 1);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub fn gpu() -> Target {
         busy_rows: 256,
         busy_columns: 16384,
         least_part: 1024,
+        // Much fewer than a GPU's, so that small graphs have wide reductions.
+        wide_columns: 64,
         alignment: 256,
         row_alignment: 16,
         row_storage: 44 << 10,

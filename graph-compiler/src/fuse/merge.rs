@@ -11,7 +11,8 @@
 //!   its row's; a root with one element per row only the row's. Softmax, losses, layer norm and
 //!   their gradients are of this kind;
 //! - reductions over other axes (bias gradients), side by side and with elementwise roots over
-//!   their results.
+//!   their results; also with those over their operands, if they have threads enough for these
+//!   ([wide](Target::wide_columns)).
 //!
 //! A concatenation of parts of one shape that is read only by calls and as an output is
 //! elementwise in its parts. It is merged with the roots that compute them, and each point stores
@@ -291,8 +292,10 @@ impl Merging<'_, '_> {
             }
         }
         // A nest that passes over its rows more than once, or writes along them, needs contiguous
-        // rows that stay in the cache, and enough rows for all processors.
+        // rows that stay in the cache, and enough rows for all processors. If its rows are not
+        // contiguous, it passes over them once.
         !passes
+            || (!rows_first && self.target.is_wide(rows))
             || (rows_first
                 && self.row_bytes(length, members) <= self.target.row_bytes
                 && (rows >= MIN_ROWS || points <= SMALL))
