@@ -376,10 +376,12 @@ mod tests {
             "team: 32 threads a row, 4 rows a block"
         );
         assert_eq!(sum("9000,40", "i, j", 9000, 40, 64), "team: 16 threads a row, 8 rows a block");
-        assert_eq!(
-            sum("9000,50257", "i, j", 9000, 50257, 1024),
-            "team: 256 threads a row, 1 rows a block"
-        );
+        for (rows, count) in [(9, 50257), (9000, 50257), (9000, 10000)] {
+            assert_eq!(
+                sum(&format!("{rows},{count}"), "i, j", rows, count, 1024),
+                "team: 256 threads a row, 1 rows a block"
+            );
+        }
         assert!(sum("9000,5", "i, j", 9000, 5, 8).starts_with("row"));
     }
 
