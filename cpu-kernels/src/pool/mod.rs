@@ -242,7 +242,7 @@ impl Pool {
             // waiting.
             let _sleep = lock(&shared.sleep);
             shared.gate.store(number | OPEN, Ordering::Release);
-            place::settle(&shared.sleepers)
+            place::settle(&shared.sleepers, shared.crowd.is_near())
         };
         if asleep > 0 {
             if tasks > self.workers.len() {

@@ -33,10 +33,12 @@ use super::rows::{self, Block, Float};
 use super::{Arguments, CompiledAttention, KEYS, QUERIES, clear};
 use crate::call::chained::{Products, Rows};
 use crate::call::element::{Element, Number};
+use crate::call::gemm;
 use crate::call::panel::{View, widen};
 use crate::call::{array, take};
 use crate::memory::{Span, Workspace};
 use crate::simd::Simd;
+use std::time::Duration;
 use wengert_core::Diagnostic;
 
 /// Fewest blocks of keys that are worth a task.
@@ -130,6 +132,14 @@ impl CompiledAttention {
         (few || (groups < threads && parts > 1)).then_some(parts)
     }
 
+    /// Estimate of the time that one thread takes.
+    fn time(&self) -> Duration {
+        let call = &self.call;
+        let [queries, keys] = [call.queries.saturating_mul(call.group), call.keys];
+        let product = [call.batch.saturating_mul(call.key_heads()), queries, keys, call.width];
+        gemm::time(product).saturating_mul(2)
+    }
+
     /// Blocks of keys that stay in L2, with their values.
     fn blocks_near(&self) -> usize {
         let distances = [1, 2].map(|part| self.call.part(part).position);
@@ -156,7 +166,7 @@ impl CompiledAttention {
         arguments: &Arguments<'_>,
     ) -> Result<(), Diagnostic> {
         let (pool, groups) = (workspace.pool(), self.groups());
-        let Some(parts) = self.parts(pool.threads()) else {
+        let Some(parts) = self.parts(pool.threads_for(self.time())) else {
             return Ok(pool.parallel_for(groups, |thread, group| {
                 // SAFETY: the arguments were checked; each task has queries of its own.
                 unsafe { self.whole::<E>(workspace, thread, arguments, self.queries_of(group)) }

@@ -18,6 +18,7 @@ use super::{Arguments, Compile, Kernels, array, room, take};
 use crate::memory::Workspace;
 use crate::nest::{Follower, Part};
 use crate::simd::Simd;
+use std::time::Duration;
 use tiling::{APART, Grain, Tiling, Turns};
 use wengert_core::Diagnostic;
 use wengert_core::call::{Gemm, Matrix};
@@ -52,6 +53,11 @@ impl Tile {
     fn at(&self, call: &Gemm) -> usize {
         (self.batch * call.m + self.first[0]) * call.out_row() + self.first[1]
     }
+}
+
+/// Estimate of the time that one thread takes for products with these extents: batch, m, n, k.
+pub(super) fn time(extents: [usize; 4]) -> Duration {
+    tiling::time(extents, 0)
 }
 
 /// Products with a common rhs are one product of more rows, if the rows of lhs are evenly spaced
