@@ -291,33 +291,21 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_slept_elsewhere_is_not_bound() {
+    fn a_worker_that_slept_elsewhere_is_kept_away_only_beside_other_processes() {
         let usual = sched_getaffinity(None).expect("the system tells");
         let processors = processors(&usual);
-        if let [mine, other, ..] = processors[..] {
+        let [mine, other, ..] = processors[..] else {
+            return;
+        };
+        let mut others = usual;
+        others.unset(mine);
+        for (crowded, allowed) in [(false, usual), (true, others)] {
             with_sleeper(other, &usual, |sleepers, worker| {
                 sched_setaffinity(None, &only(mine))
                     .expect("it is one of the processors that there are");
-                assert_eq!(settle(sleepers, false), 1);
-                assert_eq!(sched_getaffinity(Some(worker)).expect("the system tells"), usual);
-                sched_setaffinity(None, &usual).expect("it was so before");
-            });
-        }
-    }
-
-    #[test]
-    fn beside_other_processes_no_worker_wakes_where_the_submitter_is() {
-        let usual = sched_getaffinity(None).expect("the system tells");
-        let processors = processors(&usual);
-        if let [mine, other, ..] = processors[..] {
-            with_sleeper(other, &usual, |sleepers, worker| {
-                sched_setaffinity(None, &only(mine))
-                    .expect("it is one of the processors that there are");
-                assert_eq!(settle(sleepers, true), 1);
-                let mut others = usual;
-                others.unset(mine);
+                assert_eq!(settle(sleepers, crowded), 1);
                 let bound = || sched_getaffinity(Some(worker)).expect("the system tells");
-                assert_eq!(bound(), others);
+                assert_eq!(bound(), allowed);
                 release(sleepers);
                 assert_eq!(bound(), usual);
                 sched_setaffinity(None, &usual).expect("it was so before");
