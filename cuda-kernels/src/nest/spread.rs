@@ -27,7 +27,7 @@ use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::Id;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{Access, Affine, Instr, Nest, Phase, Tree};
+use wengert_core::nest::{Access, Affine, Instr, Nest, Phase, Term, Tree};
 use wengert_core::{DType, Result};
 
 /// Maximum number of copies that are emitted side by side.
@@ -138,18 +138,32 @@ impl Spread {
 
     /// Steps in a turn of a loop over `whole` steps: so many that `flight` bytes are in flight.
     fn side_by_side(&self, nest: &Nest, phase: &Phase, whole: usize, flight: usize) -> usize {
+        // The rows of a thread are neighbours along the last parallel axis. They share a load
+        // whose address does not depend on it.
+        let rows = |access: &Access| {
+            let differs = nest.parallel.last().is_some_and(|row| {
+                access.expressions().any(|index| {
+                    let mut found = false;
+                    index.visit_terms(&mut |term| found |= *term == Term::Axis(*row));
+                    found
+                })
+            });
+            if differs { self.rows } else { 1 }
+        };
         let loads = phase.body.iter().filter_map(|instr| match instr {
-            Instr::Load { access, .. } => Some(nest.buffers[access.buffer].dtype.size()),
+            Instr::Load { access, .. } => {
+                Some(rows(access) * nest.buffers[access.buffer].dtype.size())
+            }
             _ => None,
         });
-        let size: usize = loads.sum();
-        if size == 0 {
+        let bytes = self.groups * self.vector * loads.sum::<usize>();
+        if bytes == 0 {
             return 1;
         }
         let copies = self.groups * self.vector * self.rows;
         let cost = shape::cost(nest, phase).max(1);
         let mut steps = 1;
-        while steps * copies * size < flight
+        while steps * bytes < flight
             && 2 * steps * copies <= COPIES.min(CODE / cost)
             && 2 * steps <= whole
         {

@@ -24,7 +24,8 @@
 //! The `tanh` within a GELU is a function of the layer's sums alone, and both the layer and its
 //! derivative read these anyway. Storing the `tanh` would write and read one more tensor, and
 //! keep it in memory between forward and backward pass. So a few elementwise instructions on one
-//! tensor are recomputed.
+//! tensor are recomputed. The standardized values of a norm are such a function, too: besides the
+//! norm's operand they read a mean and a deviation for each row.
 
 use crate::emit::{Emitter, Memory};
 use crate::view::{View, Work};
@@ -43,6 +44,8 @@ const MAX_LEAVES: usize = 256;
 const AGAIN: usize = 4;
 /// Maximum number of equations of such a function, besides conversions.
 const SHORT: usize = 16;
+/// Minimum number of elements of such a tensor for each element of a statistic of its rows.
+const STATISTIC: usize = 16;
 /// Maximum number of chained ops whose index arithmetic divides.
 const MAX_DIVISIONS: usize = 3;
 /// Maximum number of chained ops that access their operands under guards.
@@ -175,11 +178,19 @@ struct Closure {
 }
 
 impl Closure {
-    /// Whether it is a short function of the elements of one tensor of `count` elements.
+    /// Whether it is a short function of the elements of one tensor of `count` elements. If it is
+    /// cheap, statistics of the tensor's rows may be among its operands.
     fn is_of_one_tensor(&self, view: &View<'_>, count: usize) -> bool {
-        let tensors = self.leaves.iter().filter(|leaf| view.count(**leaf) > 1).count();
+        let tensors = self.leaves.iter().filter(|leaf| view.count(**leaf) == count).count();
+        let is_statistic = |count_of_leaf: usize| {
+            count_of_leaf == 1
+                || (!self.expensive && count_of_leaf.saturating_mul(STATISTIC) <= count)
+        };
         tensors == 1
-            && self.leaves.iter().all(|leaf| view.count(*leaf) == count || view.count(*leaf) == 1)
+            && self.leaves.iter().all(|leaf| match view.count(*leaf) {
+                of_leaf if of_leaf == count => true,
+                of_leaf => is_statistic(of_leaf),
+            })
             && self.equations.iter().filter(|n| !is_conversion(view, **n)).count() <= SHORT
             && self.divisions == 0
             && self.guards == 0
