@@ -13,6 +13,7 @@ use crate::op::attribute::{Attribute, Attributes, take};
 use crate::text::is_sigil_name;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
 
 /// Greatest alignment of buffers.
 const MAX_ALIGNMENT: u64 = 1 << 20;
@@ -47,6 +48,9 @@ pub struct Target {
     /// and its loop also computes elementwise operands for other readers. A long reduction is
     /// split until it is wide.
     pub wide_columns: u32,
+    /// Rows of a [band](crate::nest::Total); 0 if the target has none. A sum over many rows of few
+    /// columns is split into bands, so that the nest that computes the rows may add them up.
+    pub band_rows: u32,
     /// Alignment of buffers in bytes; a power of two.
     pub alignment: u64,
     /// Alignment in bytes that rows of large temporaries get by a [pitch](crate::pitch), where
@@ -126,6 +130,10 @@ impl Hash for Workspace {
 /// Fewest elements of a part of a reduction that is split to be wide. The sum of a part is stored
 /// and loaded.
 const WIDE_PART: usize = 64;
+/// Columns of the rows of a band.
+const BAND_COLUMNS: RangeInclusive<usize> = 128..=1024;
+/// Most lanes of a band.
+const BAND_LANES: u32 = 4;
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
 impl Target {
@@ -141,6 +149,7 @@ impl Target {
             busy_columns: BUSY,
             least_part: 4096,
             wide_columns: 0,
+            band_rows: 0,
             alignment: 64,
             row_alignment: 1,
             row_storage: 256 << 10,
@@ -219,6 +228,7 @@ impl Target {
             ("least_lanes", self.least_lanes, self.reduction_lanes),
             ("least_part", self.least_part, self.reduction_block),
             ("wide_columns", self.wide_columns, 0),
+            ("band_rows", self.band_rows, 0),
         ] {
             if value != usual {
                 attributes.insert(name, number(value.into()));
@@ -268,6 +278,7 @@ impl Target {
         let busy_columns = narrow(number("busy_columns", Some(BUSY))?)?;
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
         let wide_columns = narrow(number("wide_columns", Some(0))?)?;
+        let band_rows = narrow(number("band_rows", Some(0))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
@@ -309,6 +320,7 @@ impl Target {
             busy_columns,
             least_part,
             wide_columns,
+            band_rows,
             alignment,
             row_alignment,
             row_storage,
@@ -373,7 +385,12 @@ impl Target {
             false => {
                 let kept = (0..extents.len()).filter(|axis| !axes.contains(axis));
                 let results = kept.fold(1usize, |n, axis| n.saturating_mul(extents[axis]));
-                (1, if self.is_wide(results) { 1 } else { self.column_lanes })
+                let lanes = match () {
+                    () if self.is_band(extents, axes) => self.column_lanes.min(BAND_LANES),
+                    () if self.is_wide(results) => 1,
+                    () => self.column_lanes,
+                };
+                (1, lanes)
             }
         };
         // Further lanes would hold identities only.
@@ -386,6 +403,28 @@ impl Target {
     /// This depends on the number of rows, so no reduction is wide if that must not change bits.
     pub fn is_wide(&self, results: usize) -> bool {
         self.wide_columns > 0 && results >= self.wide_columns as usize && !self.batch_invariant
+    }
+
+    /// Whether a reduction is of bands of rows. This depends on the number of rows, so there are no
+    /// bands if that must not change bits.
+    pub fn is_band(&self, extents: &[usize], axes: &[usize]) -> bool {
+        let Some(last) = axes.last() else { return false };
+        let rows = axes.iter().fold(1usize, |n, axis| n.saturating_mul(extents[*axis]));
+        let of = |extents: &[usize]| extents.iter().fold(1usize, |n, e| n.saturating_mul(*e));
+        let (bands, columns) = (of(&extents[..axes[0]]), of(&extents[last + 1..]));
+        self.band_rows > 0
+            && !self.batch_invariant
+            && last + 1 - axes[0] == axes.len()
+            && rows == self.band_rows as usize
+            && BAND_COLUMNS.contains(&columns)
+            && bands >= self.busy_rows as usize
+    }
+
+    /// Number of bands of a sum of `count` rows of so many columns, if it is to have some.
+    fn bands(&self, columns: usize, count: usize) -> Option<usize> {
+        let rows = self.band_rows as usize;
+        let fits = rows > 0 && BAND_COLUMNS.contains(&columns) && count.is_multiple_of(rows);
+        fits.then(|| count / rows).filter(|bands| *bands >= self.busy_rows as usize)
     }
 
     /// Number of parts into which a reduction of `count` elements to each of `results` is split;
@@ -404,6 +443,9 @@ impl Target {
         let busy = if is_contiguous { self.busy_rows } else { self.busy_columns } as usize;
         if results == 0 || self.batch_invariant {
             return 1;
+        }
+        if !is_contiguous && let Some(bands) = self.bands(results, count) {
+            return bands;
         }
         if !is_contiguous && !self.is_wide(results) {
             let parts = (self.wide_columns as usize).div_ceil(results);

@@ -409,7 +409,8 @@ impl Wild<'_, '_> {
                         // all of `y` is written, which another test covers.
                         access.guards.push(Guard { index: Affine::constant(0), low: 0, high: 1 });
                     }
-                    body.push(Instr::Store { access, value: self.choices.of(&regs) });
+                    let value = self.choices.of(&regs);
+                    body.push(Instr::Store { access, value, total: None });
                     continue;
                 }
                 let fill = if access.guards.is_empty() {

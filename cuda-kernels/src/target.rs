@@ -21,6 +21,7 @@ pub fn target(architecture: &str) -> Target {
         least_part: 1024,
         // 65,536 threads with eight each.
         wide_columns: 1 << 19,
+        band_rows: 64,
         alignment: 256,
         // The widest access of a thread, and the alignment of a leading dimension for which
         // cuBLASLt has its fastest kernels.

@@ -37,7 +37,14 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The extents of the axes of a member's result: all axes, or the row axes.
+    /// The extents of the axes of totals: all but the rows of a band.
+    pub fn space_of_totals(&self) -> Vec<usize> {
+        let rows = self.axes.iter().filter(|a| !a.inner).count();
+        let axes = self.axes.iter().enumerate().filter(|(n, _)| n + 1 != rows);
+        axes.map(|(_, axis)| axis.extent).collect()
+    }
+
+    /// The extents of the axes of another member's result: all axes, or the row axes.
     pub fn space_of(&self, view: &View<'_>, value: ValueId) -> Vec<usize> {
         let all: Vec<usize> = self.axes.iter().map(|a| a.extent).collect();
         match all.iter().product::<usize>() == view.count(value) {
@@ -67,6 +74,9 @@ pub(crate) struct Member {
     pub stored: Vec<bool>,
     /// Whether it is kept in row storage for later stages.
     pub kept: bool,
+    /// Whether it is a reduction over the rows of bands, which is stored as a
+    /// [total](wengert_core::nest::Total). The rows of a band are the last row axis.
+    pub total: bool,
     /// The parts of its result, which are all computed at each point. Other members do not read
     /// them.
     pub parts: Option<Parts>,

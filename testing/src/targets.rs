@@ -17,6 +17,7 @@ pub fn gpu() -> Target {
         least_part: 1024,
         // Much fewer than a GPU's, so that small graphs have wide reductions.
         wide_columns: 64,
+        band_rows: 4,
         alignment: 256,
         row_alignment: 16,
         row_storage: 44 << 10,

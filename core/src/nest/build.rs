@@ -29,7 +29,7 @@ use super::bounds::Ranges;
 use super::fold::{Folded, fold};
 use super::{
     Access, Affine, Axis, AxisId, Buffer, BufferId, BufferRole, Combine, Guard, Instr, Nest, Phase,
-    Prefix, Reduction, Reg, ScalarOp, Tree, verify,
+    Prefix, Reduction, Reg, ScalarOp, Total, Tree, verify,
 };
 use crate::diagnostic::{Diagnostic, Result};
 use crate::dtype::DType;
@@ -344,7 +344,13 @@ impl NestBuilder {
         self.known.retain(
             |(instr, _), _| !matches!(instr, Instr::Load { access, .. } if access.buffer == buffer),
         );
-        self.emit(Instr::Store { access, value }, &[]);
+        self.emit(Instr::Store { access, value, total: None }, &[]);
+    }
+
+    /// Stores at `indices` the total of `value` over the rows of a [band](super::Total).
+    pub fn store_total(&mut self, buffer: BufferId, indices: &[Affine], value: Reg, total: Total) {
+        let access = self.access(buffer, indices, &[], false);
+        self.emit(Instr::Store { access, value, total: Some(Box::new(total)) }, &[]);
     }
 
     fn access(

@@ -45,8 +45,8 @@
 //! **Memory.** Buffers are row-major tensors with constant extents. A parameter may have a
 //! [pitch], which leaves padding between its runs along the last axis. Every access
 //! is in bounds by interval analysis of its indices under its guards ([`verify()`] checks it), or
-//! it clamps. Rows are independent: no two rows write the same element, and no row reads an element
-//! that another writes. Within a row, phases run one after another. The iterations of one phase are
+//! it clamps. Rows are independent, except that the rows of a band share [totals](Total): no two
+//! rows write the same element, and no row reads an element that another writes. Within a row, phases run one after another. The iterations of one phase are
 //! independent except for prefixes: no element is written by two of them, and no element is read by
 //! one and written by another. Each element of an `inout` buffer is therefore read before it is
 //! written.
@@ -214,11 +214,15 @@ pub enum Instr {
         fill: Option<Reg>,
     },
     /// `store %y[i, j], %v`, with `{guards}`: nothing is stored where a guard fails.
+    ///
+    /// `store %y[i, j], %v total sum tree(4)`: stores the total of the values of a [band](Total).
     Store {
         /// The element that is written.
         access: Access,
         /// A register of the buffer's dtype.
         value: Reg,
+        /// Set if the total of a band is stored, in place of the values of its rows.
+        total: Option<Box<Total>>,
     },
     /// `%r: f32 = prefix(%v) sum`: inclusive scans along the last inner axis of the phase, one
     /// state per element of the tuple.
@@ -240,7 +244,7 @@ impl Instr {
     }
 
     /// [`results`](Self::results), to be changed.
-    pub(super) fn results_mut(&mut self) -> &mut [Reg] {
+    pub fn results_mut(&mut self) -> &mut [Reg] {
         match self {
             Instr::Scalar { result, .. }
             | Instr::Const { result, .. }
@@ -270,7 +274,7 @@ impl Instr {
                 access.expressions().for_each(|e| affine(e, f));
                 fill.iter().for_each(|r| f(*r));
             }
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, .. } => {
                 access.expressions().for_each(|e| affine(e, f));
                 f(*value);
             }
@@ -309,6 +313,31 @@ pub struct Reduction {
     /// Registers of the body that are reduced.
     pub values: Vec<Reg>,
     /// The operation that combines two partial results.
+    pub combine: Combine,
+    /// The order of the combinations.
+    pub tree: Tree,
+}
+
+/// A reduction from row to row.
+///
+/// The rows that differ in the last parallel axis alone are a *band*. A total reduces the values
+/// that the rows of a band have in one iteration of the inner axes, in the order of the rows. The
+/// indices of its store do not mention the last parallel axis.
+///
+/// ```text
+/// nest @f(in %x: f32[64,10], out %y: f32[64,10], out %s: f32[4,10]) {
+///   parallel i: 4, r: 16
+///   phase j: 10 {
+///     %0: f32 = load %x[16*i+r, j]
+///     %1: f32 = exp %0
+///     store %y[16*i+r, j], %1
+///     store %s[i, j], %1 total sum tree(4)
+///   }
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Total {
+    /// The operation that combines two partial results; of one value.
     pub combine: Combine,
     /// The order of the combinations.
     pub tree: Tree,
@@ -380,6 +409,13 @@ impl Nest {
     /// Number of rows: the product of the parallel extents.
     pub fn rows(&self) -> usize {
         self.parallel.iter().map(|a| self.axes[*a].extent).product()
+    }
+
+    /// The axis along which the rows of a band differ, if there are [totals](Total).
+    pub fn band(&self) -> Option<AxisId> {
+        let stores_total = |instr: &Instr| matches!(instr, Instr::Store { total: Some(_), .. });
+        let has_totals = self.phases.iter().flat_map(|phase| &phase.body).any(stores_total);
+        self.parallel.last().copied().filter(|_| has_totals)
     }
 }
 

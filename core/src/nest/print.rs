@@ -157,10 +157,15 @@ impl Nest {
                 }
                 Ok(())
             }
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, total } => {
                 f.write_str("store ")?;
                 self.write_access(f, access)?;
                 write!(f, ", {value}")?;
+                if let Some(total) = total {
+                    f.write_str(" total")?;
+                    self.write_combine(f, &total.combine)?;
+                    write!(f, " {}", total.tree)?;
+                }
                 if !access.guards.is_empty() {
                     f.write_str(" ")?;
                     self.write_guards(f, &access.guards)?;

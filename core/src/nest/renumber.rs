@@ -101,7 +101,7 @@ impl Names {
                 self.access(access);
                 fill.iter_mut().for_each(|r| self.reg(r));
             }
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, .. } => {
                 self.access(access);
                 self.reg(value);
             }

@@ -69,6 +69,7 @@ fn of_nest(nest: &Nest) -> u64 {
     let of_phase = |phase: &crate::nest::Phase| {
         let prefixes = phase.body.iter().map(|instr| match instr {
             Instr::Prefix(prefix) => prefix.combine.body.len() as u64,
+            Instr::Store { total: Some(total), .. } => 1 + total.combine.body.len() as u64,
             _ => 1,
         });
         let reductions = phase.reductions.iter().map(|r| r.combine.body.len() as u64);

@@ -82,7 +82,8 @@ impl super::run::Runner<'_> {
             let to = positions.min(from + rows.end - at);
             self.enter(outer);
             for position in (from..to).step_by(lanes) {
-                self.block_of_rows(position, lanes.min(to - position), period);
+                let phases = 0..self.nest.phases.len();
+                self.block_of_rows(position, lanes.min(to - position), period, phases);
             }
             at += to - from;
         }

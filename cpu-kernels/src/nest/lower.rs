@@ -301,7 +301,9 @@ fn lower<'n>(nest: &'n Nest, instr: &'n Instr) -> Op<'n> {
         Instr::Load { result, access, fill } => {
             Op::Load { result: *result, place: place(nest, access), fill: *fill }
         }
-        Instr::Store { access, value } => Op::Store { place: place(nest, access), value: *value },
+        Instr::Store { access, value, .. } => {
+            Op::Store { place: place(nest, access), value: *value }
+        }
         Instr::Prefix(prefix) => Op::Prefix(prefix),
     }
 }

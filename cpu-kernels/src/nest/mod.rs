@@ -5,6 +5,7 @@
 //! one call of a kernel (`crate::kernels`). So the dispatch is paid once for hundreds of
 //! elements, and a block's registers stay in L1. The stages:
 //!
+//! - `band`: totals of bands of rows become loads and stores.
 //! - `lower`: accesses become flat offsets, axes are merged.
 //! - `schedule`: lanes are elements of a row, or rows, whichever costs less.
 //! - `direct`: loads and stores that need no copy.
@@ -34,6 +35,7 @@
 
 mod address;
 mod analyse;
+mod band;
 mod combine;
 mod compile;
 mod direct;
@@ -56,6 +58,7 @@ use crate::native;
 use crate::pool::TaskPanicked;
 use crate::simd::Simd;
 use address::VectorAxes;
+use band::Bands;
 use combine::Progress;
 pub(crate) use follow::{Follower, Part};
 use frame::Frame;
@@ -78,6 +81,8 @@ pub struct CompiledNest {
     outer: Vec<Loop>,
     /// The last of these loops, if it only runs native code.
     repeat: Option<Repeat>,
+    /// Set if the nest has totals.
+    bands: Option<Bands>,
     /// Set if the nest only exchanges axes.
     transposition: Option<Transposition>,
     rows: Option<VectorAxes>,
@@ -155,6 +160,13 @@ impl CompiledNest {
         if !simd.is_available() {
             return Err(Diagnostic::new(format!("this machine does not have {}", simd.name())));
         }
+        let spelled = band::spelled_out(nest);
+        let (nest, bands) = match &spelled {
+            Some((nest, bands)) => (nest, Some(*bands)),
+            None => (nest, None),
+        };
+        // Lanes of a block must not be rows of a band, whose order counts.
+        let by_rows = if bands.is_some() { Some(false) } else { by_rows };
         let lowered = FlatNest::new(nest);
         let compiled = match compile::compile(&lowered, simd, by_rows, native) {
             Err(error) if native => {
@@ -189,6 +201,7 @@ impl CompiledNest {
             lanes,
             homes: compiled.homes,
             tables: compiled.tables,
+            bands,
             simd,
             axes,
             reductions: compiled.reductions,
@@ -198,6 +211,7 @@ impl CompiledNest {
         result.scratch = layout.end().map_err(|e| e.context(format!("nest @{}", nest.name)))?;
         result.repeat = Repeat::of_rows(&result);
         result.grain = (TASK / result.work().max(1)).clamp(1, units.max(1));
+        result.grain = result.whole_bands(result.grain);
         Ok(result)
     }
 
@@ -209,6 +223,11 @@ impl CompiledNest {
     /// Bytes of scratch memory that each thread needs.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch
+    }
+
+    /// At least so many units that a task has whole bands.
+    fn whole_bands(&self, units: usize) -> usize {
+        self.bands.map_or(units, |bands| units.next_multiple_of(bands.rows))
     }
 
     /// Lanes · steps of a unit.
@@ -282,7 +301,7 @@ impl CompiledNest {
         let (tasks, threads) = (self.units.div_ceil(self.grain), workspace.pool().threads());
         // Shares of equal size: the products and nests before and after are divided alike.
         let tasks = if tasks > 1 { tasks.next_multiple_of(threads) } else { 1 };
-        let grain = self.units.div_ceil(tasks);
+        let grain = self.whole_bands(self.units.div_ceil(tasks));
         let run = |thread: usize, task: usize| {
             let mut scratch = workspace.scratch(thread);
             let mut runner = self.runner(&mut scratch, spans, aliased);

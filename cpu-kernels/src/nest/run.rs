@@ -55,9 +55,11 @@ impl Runner<'_> {
         let blocks = positions.div_ceil(lanes);
         let mut block = units.start % blocks;
         self.enter(units.start / blocks);
-        for _ in units {
+        for unit in units {
             let position = block * lanes;
-            self.block_of_rows(position, lanes.min(positions - position), period);
+            let phases = self.nest.phases.len();
+            let phases = self.nest.bands.map_or(0..phases, |bands| bands.phases(unit, phases));
+            self.block_of_rows(position, lanes.min(positions - position), period, phases);
             block += 1;
             if block == blocks {
                 block = 0;
@@ -77,12 +79,18 @@ impl Runner<'_> {
 
     /// Runs the phases for a block of rows (for one row, if lanes are elements) of the current
     /// iteration of the outer axes.
-    pub fn block_of_rows(&mut self, position: usize, count: usize, period: usize) {
+    pub fn block_of_rows(
+        &mut self,
+        position: usize,
+        count: usize,
+        period: usize,
+        phases: std::ops::Range<usize>,
+    ) {
         match &self.nest.rows {
             Some(rows) => self.begin_block(rows, position, count),
             None => self.frame.set_block(position, count, period),
         }
-        for phase in &self.nest.phases {
+        for phase in &self.nest.phases[phases] {
             self.phase(phase);
         }
     }

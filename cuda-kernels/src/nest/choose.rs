@@ -6,6 +6,7 @@
 //! few rows and a tree allows it, a column team does. If they are contiguous along inner axes, a
 //! team does a row. The team is as large as the row and its tree have work for.
 
+use super::band;
 use super::element::VECTOR_BYTES;
 use super::phases::{Mode, exchange_bytes, mode, storage_bytes};
 use super::row::takes_vector;
@@ -100,6 +101,9 @@ impl fmt::Display for Schedule {
 
 /// Whether the nest can have this schedule.
 pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bool {
+    if nest.band().is_some() {
+        return band::takes(nest, architecture, schedule);
+    }
     match *schedule {
         Schedule::Row { threads, vector } => {
             let storage = nest.buffers.iter().any(|(_, b)| b.role == BufferRole::Row);
@@ -123,20 +127,24 @@ pub fn takes(nest: &Nest, architecture: Architecture, schedule: &Schedule) -> bo
             {
                 return false;
             }
-            // A thread that works alone makes the other teams of its warp wait.
-            let alone = |p: &Phase| {
-                matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines)
-                    && !p.axes.is_empty()
-            };
-            if layout.in_warp() && threads < WARP && nest.phases.iter().any(alone) {
-                return false;
-            }
-            let exchange = exchange_bytes(nest, layout);
-            let storage = storage_bytes(nest).saturating_mul(rows as usize);
-            exchange <= STATIC_SHARED as usize
-                && storage.saturating_add(exchange) <= architecture.shared_per_block as usize
+            takes_teams(nest, architecture, layout)
         }
     }
+}
+
+/// Whether teams can have their phases, and have shared memory enough.
+pub(super) fn takes_teams(nest: &Nest, architecture: Architecture, layout: Layout) -> bool {
+    // A thread that works alone makes the other teams of its warp wait.
+    let alone = |p: &Phase| {
+        matches!(mode(nest, layout, p, &[]), Mode::Single | Mode::Lines) && !p.axes.is_empty()
+    };
+    if layout.in_warp() && layout.threads < WARP && nest.phases.iter().any(alone) {
+        return false;
+    }
+    let exchange = exchange_bytes(nest, layout);
+    let storage = storage_bytes(nest).saturating_mul(layout.rows as usize);
+    exchange <= STATIC_SHARED as usize
+        && storage.saturating_add(exchange) <= architecture.shared_per_block as usize
 }
 
 /// Whether a column team can have vectors of rows: it has no row storage, and no prefixes.
@@ -202,8 +210,27 @@ fn lanes(nest: &Nest) -> usize {
     trees.min().unwrap_or(MAX_BLOCK as usize)
 }
 
+/// Threads of a team for a row.
+pub(super) fn threads_of_row(nest: &Nest) -> u32 {
+    let long = longest(nest);
+    if long > 1024 {
+        return 256;
+    }
+    let vector = team_vector(nest);
+    let mut threads = (long.div_ceil(vector).next_power_of_two() as u32).clamp(4, WARP);
+    // Code that is emitted without a loop should stay short.
+    let heavy = |threads: u32| long.div_ceil(threads as usize) * work(nest) > HEAVY;
+    while threads < 256 && threads as usize * 4 < long && heavy(threads) {
+        threads *= 2;
+    }
+    threads
+}
+
 /// The schedule for a nest.
 pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
+    if let Some(schedule) = band::schedule(nest, architecture) {
+        return schedule;
+    }
     let groups = shape::rows(nest);
     let rows: u64 = groups.iter().map(|g| g.extent as u64).product();
     let long = longest(nest);
@@ -269,17 +296,8 @@ pub fn choose(nest: &Nest, architecture: Architecture) -> Schedule {
             vector /= 2;
         }
         return first_that_fits(nest, architecture, [team(vector), row()]);
-    } else if long <= 1024 {
-        let vector = team_vector(nest);
-        let mut threads = (long.div_ceil(vector).next_power_of_two() as u32).clamp(4, WARP);
-        // Code that is emitted without a loop should stay short.
-        let heavy = |threads: u32| long.div_ceil(threads as usize) * work(nest) > HEAVY;
-        while threads < 256 && threads as usize * 4 < long && heavy(threads) {
-            threads *= 2;
-        }
-        threads
     } else {
-        256
+        threads_of_row(nest)
     };
     if lanes < 4 && !storage && rows >= 1024 {
         return row();

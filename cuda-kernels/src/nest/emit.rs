@@ -17,6 +17,7 @@
 //! table has a scope for each loop and branch. This keeps a row in registers: if all phases are
 //! emitted without loops, a later phase finds the values that an earlier phase loaded or computed.
 
+use super::band::Accumulators;
 use super::element::VECTOR_BYTES;
 use super::place::Place;
 use crate::ptx::{Code, Operand, Reg, SharedArray, Type};
@@ -104,6 +105,8 @@ pub(super) struct Emit<'a> {
     /// Loads whose values are already in registers, by the number of the instruction in the body.
     /// The values were transposed through shared memory, or are the sums of a product.
     pub loaded: BTreeMap<usize, Vec<Reg>>,
+    /// The accumulators of totals.
+    pub accumulators: Accumulators,
     /// How a warp scans the prefixes. If `None`, the prefixes are carried from iteration to
     /// iteration.
     pub scan: Option<Scan>,
@@ -140,6 +143,7 @@ impl<'a> Emit<'a> {
             storage_loads: BTreeSet::new(),
             storage_stores: Vec::new(),
             loaded: BTreeMap::new(),
+            accumulators: Accumulators::new(),
             scan: None,
             outer: (0, 0),
             known: vec![BTreeMap::new()],
@@ -345,9 +349,12 @@ impl<'a> Emit<'a> {
                         self.define(copy, *result, value);
                     }
                 }
-                Instr::Store { access, value } => {
+                Instr::Store { access, value, total } => {
                     let values = (0..copies.len()).map(|c| self.value(c, *value)).collect();
-                    self.store(access, values, copies);
+                    match total {
+                        Some(total) => self.add_to(total, access.buffer, values, copies)?,
+                        None => self.store(access, values, copies),
+                    }
                 }
                 Instr::Prefix(p) if self.scan.is_some() => {
                     self.scan_prefix(p, prefix, copies[0].active)?;

@@ -28,6 +28,7 @@
 //! no parameter of the launch writes, those in place included.
 
 mod access;
+mod band;
 mod choose;
 mod direction;
 mod element;
@@ -99,6 +100,7 @@ pub fn compile(
     in_place: &[(usize, usize)],
     options: &Options,
 ) -> Result<Compiled> {
+    let mut spelled = None;
     let nothing = Compiled { stages: Vec::new(), workspace: 0 };
     if nest.rows() == 0 || nest.phases.is_empty() {
         return Ok(nothing);
@@ -113,8 +115,18 @@ pub fn compile(
         }
         None => choose(nest, architecture),
     };
+    let with_totals = nest.band().map(|_| band::with_accumulators(nest));
+    if with_totals.is_some() && !takes(nest, architecture, &schedule) {
+        let message = format!("nest @{}: its totals do not fit on a GPU", nest.name);
+        return Err(Diagnostic::new(message).help("plan for a target with fewer `band_rows`"));
+    }
+    let (nest, accumulators) = match with_totals {
+        Some((nest, accumulators)) => (&*spelled.insert(nest), accumulators),
+        None => (nest, Default::default()),
+    };
     let limit = options.blocks.map_or(MAX_GRID, |b| u64::from(b.max(1)));
     let mut emit = Emit::new(nest);
+    emit.accumulators = accumulators;
     let alignment = options.alignment.min(ALIGNMENT);
     emit.alignment = usize::try_from(alignment).expect("at most 256");
     emit.parameters(in_place);
@@ -130,7 +142,8 @@ pub fn compile(
         }
         Schedule::Team { .. } | Schedule::Columns { .. } => {
             let layout = schedule.layout().expect("a schedule of teams");
-            let (grid, dynamic) = phases::kernel(&mut emit, layout, &groups, in_place, limit)?;
+            let kernel = if nest.band().is_some() { band::kernel } else { phases::kernel };
+            let (grid, dynamic) = kernel(&mut emit, layout, &groups, in_place, limit)?;
             if emit.drop_storage() {
                 // Its address may still be taken; the assembler removes that.
                 emit.shared

@@ -24,13 +24,13 @@ use super::place::Place;
 use super::scan;
 use super::shape;
 use super::spread::Spread;
-use super::team::{Layout, MAX_GRID, Team, exchange_size, place};
+use super::team::{Layout, MAX_GRID, Storage, Team, exchange_size, place};
 use crate::architecture::{STATIC_SHARED, WARP};
 use crate::ptx::{
     Binary, Compare, Kernel, Operand, Reg, Rounding, SharedArray, Special, Ternary, Type, Width,
 };
 use crate::scalar;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Id;
 use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Affine, BufferId, BufferRole, Instr, Nest, Phase};
@@ -150,33 +150,7 @@ pub(super) fn kernel(
     let total: u64 = groups.iter().map(|g| g.extent as u64).product();
     let needed = total.div_ceil(layout.rows.into());
     let blocks = needed.min(limit).min(MAX_GRID);
-    let linear = emit.code.mov(Type::U32, Special::TidX);
-    let minor = if layout.columns { layout.teams() } else { layout.threads };
-    let low = emit.code.binary(Binary::And, Type::B32, linear, i64::from(minor) - 1);
-    let high = emit.code.binary(Binary::Shr, Type::U32, linear, i64::from(minor.trailing_zeros()));
-    let (thread, number) = if layout.columns { (high, low) } else { (low, high) };
-    let axis = emit.axis_in("team", layout.threads as usize, thread);
-    let members = if layout.in_warp() && layout.threads < WARP {
-        let lane =
-            emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
-        let mask = emit.code.mov(Type::B32, (1i64 << layout.threads) - 1);
-        Operand::Reg(emit.code.binary(Binary::Shl, Type::B32, mask, lane))
-    } else {
-        Operand::Int(-1)
-    };
-    let mut team = Team {
-        layout,
-        nest,
-        in_place,
-        thread,
-        axis,
-        team: number,
-        linear,
-        members,
-        exchange: None,
-        results: None,
-    };
-    let dynamic = team.arrays(emit);
+    let (mut team, dynamic) = Team::new(emit, layout, nest, in_place);
     // With room for one step beyond the end.
     let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
     let block = emit.code.mov(Type::U32, Special::CtaidX);
@@ -190,15 +164,61 @@ pub(super) fn kernel(
         }
         Ok(())
     })?;
-    for (name, array) in [("exchange", team.exchange), ("results", team.results)] {
-        if let Some((_, bytes)) = array {
-            // Its address is taken even if no values are exchanged.
-            let bytes = bytes.max(1).next_multiple_of(16);
-            let bytes = u32::try_from(bytes).expect("a schedule fits into shared memory");
-            emit.shared.push(SharedArray { name: name.into(), align: 16, bytes });
+    team.declare(emit);
+    Ok((u32::try_from(blocks).expect("bounded"), dynamic))
+}
+
+impl<'a> Team<'a> {
+    /// The thread's part in its team. Also returns the bytes of dynamic shared memory.
+    pub fn new(
+        emit: &mut Emit<'_>,
+        layout: Layout,
+        nest: &'a Nest,
+        in_place: &'a [(usize, usize)],
+    ) -> (Self, u32) {
+        let linear = emit.code.mov(Type::U32, Special::TidX);
+        let minor = if layout.columns { layout.teams() } else { layout.threads };
+        let low = emit.code.binary(Binary::And, Type::B32, linear, i64::from(minor) - 1);
+        let high =
+            emit.code.binary(Binary::Shr, Type::U32, linear, i64::from(minor.trailing_zeros()));
+        let (thread, number) = if layout.columns { (high, low) } else { (low, high) };
+        let axis = emit.axis_in("team", layout.threads as usize, thread);
+        let members = if layout.in_warp() && layout.threads < WARP {
+            let lane =
+                emit.code.binary(Binary::And, Type::B32, linear, i64::from(WARP - layout.threads));
+            let mask = emit.code.mov(Type::B32, (1i64 << layout.threads) - 1);
+            Operand::Reg(emit.code.binary(Binary::Shl, Type::B32, mask, lane))
+        } else {
+            Operand::Int(-1)
+        };
+        let mut team = Team {
+            layout,
+            nest,
+            in_place,
+            thread,
+            axis,
+            team: number,
+            linear,
+            members,
+            exchange: None,
+            results: None,
+            storage: Storage::default(),
+        };
+        let dynamic = team.arrays(emit);
+        (team, dynamic)
+    }
+
+    /// Declares the arrays in shared memory for exchanges, once their sizes are known.
+    pub fn declare(&self, emit: &mut Emit<'_>) {
+        for (name, array) in [("exchange", self.exchange), ("results", self.results)] {
+            if let Some((_, bytes)) = array {
+                // Its address is taken even if no values are exchanged.
+                let bytes = bytes.max(1).next_multiple_of(16);
+                let bytes = u32::try_from(bytes).expect("a schedule fits into shared memory");
+                emit.shared.push(SharedArray { name: name.into(), align: 16, bytes });
+            }
         }
     }
-    Ok((u32::try_from(blocks).expect("bounded"), dynamic))
 }
 
 impl Team<'_> {
@@ -225,7 +245,8 @@ impl Team<'_> {
             Kernel::DYNAMIC
         };
         let mut at = 0i64;
-        for (_, buffer) in self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row) {
+        self.storage = Storage { array: base, bytes: bytes as i64, at: BTreeMap::new() };
+        for (id, buffer) in self.nest.buffers.iter().filter(|(_, b)| b.role == BufferRole::Row) {
             let size = buffer.shape.iter().product::<usize>() * buffer.dtype.size();
             let start = if size == 0 {
                 // It is empty and never read.
@@ -236,6 +257,7 @@ impl Team<'_> {
                 emit.code.ternary(Ternary::Mad, Type::S32, self.team, bytes as i64, start)
             };
             emit.places.push(Place::Shared { base: start });
+            self.storage.at.insert(id, at);
             at += size.next_multiple_of(16) as i64;
         }
         if is_static { 0 } else { all }
@@ -282,12 +304,31 @@ impl Team<'_> {
             axes
         };
         let rows: Vec<Vec<Affine>> = (0..vector).map(row).collect();
+        self.active_rows(emit, &rows, active)
+    }
+
+    /// One row, if it is active.
+    pub fn row(
+        &mut self,
+        emit: &mut Emit<'_>,
+        axes: Vec<Affine>,
+        active: Option<Reg>,
+    ) -> Result<()> {
+        self.active_rows(emit, &[axes], active)
+    }
+
+    fn active_rows(
+        &mut self,
+        emit: &mut Emit<'_>,
+        rows: &[Vec<Affine>],
+        active: Option<Reg>,
+    ) -> Result<()> {
         // Threads of a warp diverge independently. Threads of a block meet at barriers, so rows
         // beyond the end run too, without accessing memory.
         if self.layout.in_warp() {
-            return emit.when_any(active, |emit| self.phases(emit, &rows, None));
+            return emit.when_any(active, |emit| self.phases(emit, rows, None));
         }
-        self.phases(emit, &rows, active)
+        self.phases(emit, rows, active)
     }
 
     fn phases(
@@ -396,7 +437,7 @@ impl Team<'_> {
 }
 
 /// The innermost axis of merged axes.
-fn innermost(group: &MergedAxis) -> usize {
+pub(super) fn innermost(group: &MergedAxis) -> usize {
     group.axes.last().expect("no group is empty").index()
 }
 

@@ -153,6 +153,8 @@ pub(super) fn cost(nest: &Nest, phase: &Phase) -> usize {
                 scalar::cost(*op, operands.last().map_or(DType::F32, |r| dtypes[*r]))
             }
             Instr::Const { .. } => 0,
+            // A load, an addition and a store.
+            Instr::Store { total: Some(_), .. } => 3,
             _ => 1,
         };
     let body: usize = phase.body.iter().map(|i| of(i, &nest.registers)).sum();

@@ -10,10 +10,11 @@
 use super::emit::{Copy, Emit};
 use crate::architecture::WARP;
 use crate::ptx::{Inst, Operand, Reg};
+use std::collections::BTreeMap;
 use wengert_core::DType;
 use wengert_core::Id;
 use wengert_core::nest::merge::MergedAxis;
-use wengert_core::nest::{Affine, AxisId, Nest};
+use wengert_core::nest::{Affine, AxisId, BufferId, Nest};
 
 /// Maximum number of blocks of a launch along x.
 pub(super) const MAX_GRID: u64 = (1 << 31) - 1;
@@ -77,6 +78,18 @@ pub(super) struct Team<'a> {
     pub exchange: Option<(Reg, usize)>,
     /// Memory for the results of a row, and its bytes.
     pub results: Option<(Reg, usize)>,
+    pub storage: Storage,
+}
+
+/// The row storages of a block's teams, in shared memory.
+#[derive(Default)]
+pub(super) struct Storage {
+    /// The name of the array that has them, team by team.
+    pub array: &'static str,
+    /// Bytes of a team's.
+    pub bytes: i64,
+    /// Where each buffer begins in a team's.
+    pub at: BTreeMap<BufferId, i64>,
 }
 
 impl Team<'_> {

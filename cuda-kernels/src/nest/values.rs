@@ -1,11 +1,11 @@
 //! Scalar instructions, constants and combine programs.
 
-use super::emit::{Emit, Key, NestReg};
+use super::emit::{Copy, Emit, Key, NestReg};
 use super::share;
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
 use wengert_core::math;
-use wengert_core::nest::{Combine, Instr, ScalarOp};
+use wengert_core::nest::{BufferId, Combine, Instr, ScalarOp, Total};
 use wengert_core::{DType, Id, Result, Scalar};
 
 impl Emit<'_> {
@@ -165,6 +165,23 @@ impl Emit<'_> {
     /// New variables, initialised to the identity.
     pub fn identity(&mut self, combine: &Combine) -> Vec<Reg> {
         combine.identity.iter().map(|value| scalar::constant(&mut self.code, *value)).collect()
+    }
+
+    /// Adds the values of the copies to the accumulators of a total.
+    pub fn add_to(
+        &mut self,
+        total: &Total,
+        of: BufferId,
+        values: Vec<Reg>,
+        copies: &[Copy],
+    ) -> Result<()> {
+        let access = self.accumulators[&of].clone();
+        let mut sums = self.load(&access, None, copies);
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum = self.combine(&total.combine, &[*sum], &[value])?[0];
+        }
+        self.store(&access, sums, copies);
+        Ok(())
     }
 
     /// Copies registers of these dtypes into others.

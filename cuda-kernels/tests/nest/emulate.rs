@@ -214,6 +214,34 @@ fn longer_nests() {
 }
 
 const LONGER: &[&str] = &[
+    // A norm and its gradients; the last rows of a band are fewer than its lanes.
+    "nest @totals(in %x: bf16[54,768], in %c: bf16[54,768], out %y: bf16[54,768], \
+       out %s: f32[3,768], out %t: f32[3,768]) {
+      parallel i: 3, r: 18
+      phase j: 768 {
+        %0: bf16 = load %x[18*i+r, j] %1: f32 = convert %0
+        %2: f32 = reduce(%1) sum tree(1024)
+      }
+      phase j: 768 {
+        %3: bf16 = load %x[18*i+r, j] %4: f32 = convert %3 %5: f32 = sub %4, %2
+        %6: bf16 = load %c[18*i+r, j] %7: f32 = convert %6 %8: f32 = mul %5, %7
+        %9: bf16 = convert %8
+        store %y[18*i+r, j], %9
+        store %s[i, j], %7 total sum tree(4)
+        store %t[i, j], %8 total sum tree(4)
+      } }",
+    // Accumulators for rows that are a loop; more rows than fit side by side.
+    "nest @long_totals(in %x: f32[10,3000], out %s: f32[2,3000], out %t: f32[2,3000]) {
+      parallel i: 2, r: 5
+      phase j: 3000 {
+        %0: f32 = load %x[5*i+r, j]
+        %1: f32 = reduce(%0) max tree(1024)
+        store %t[i, j], %0 total max tree(2)
+      }
+      phase j: 3000 {
+        %2: f32 = load %x[5*i+r, j] %3: f32 = div %2, %1
+        store %s[i, j], %3 total sum tree(2)
+      } }",
     "nest @softmax(in %x: f32[5,768], out %y: f32[5,768]) {
       parallel i: 5
       phase j: 768 { %0: f32 = load %x[i, j] %1: f32 = reduce(%0) max tree(1024) }

@@ -58,6 +58,7 @@ pub(super) fn cluster(
             stage: stages[n],
             stored: results.iter().map(|v| stored.contains(v)).collect(),
             kept,
+            total: group.band > 0 && root.is_over_rows(),
             parts: root.parts,
         }
     });
@@ -83,7 +84,7 @@ pub(super) fn cluster(
 }
 
 /// The axes of a group's nest: its space, split where the shapes of its members have axes, as far
-/// as they agree.
+/// as they agree. The rows of a band are one axis, the last one of the rows.
 fn axes(merging: &Merging<'_, '_>, group: &Group) -> Vec<Axis> {
     if let [root] = group.members.as_slice() {
         return merging.roots[*root].space.clone();
@@ -106,6 +107,14 @@ fn axes(merging: &Merging<'_, '_>, group: &Group) -> Vec<Axis> {
             {
                 cuts.insert(at, cut);
             }
+        }
+    }
+    if group.band > 0 {
+        let columns = group.points() / group.rows();
+        let band = group.band * columns;
+        cuts.retain(|cut| *cut <= columns || cut.is_multiple_of(band));
+        if let Err(at) = cuts.binary_search(&band) {
+            cuts.insert(at, band);
         }
     }
     cuts.reverse();

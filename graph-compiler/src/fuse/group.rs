@@ -22,6 +22,8 @@ pub(super) struct Group {
     /// Its space: adjacent axes of a kind are merged, unit axes are left out. Without inner axes
     /// if it is elementwise.
     pub space: Vec<Axis>,
+    /// Rows of a [band](wengert_core::nest::Total) if members are totals, else 0.
+    pub band: usize,
     /// Whether it takes part in no merge: a call, a scan, or an empty space.
     pub closed: bool,
     /// Realised values that it reads and does not compute.
@@ -49,6 +51,24 @@ impl Group {
     pub fn has_inner(&self) -> bool {
         self.space.iter().any(|a| a.inner)
     }
+
+    /// The rows and columns of a band, if it consists of reductions over the rows of bands.
+    pub fn as_totals(&self) -> Option<[usize; 2]> {
+        match self.space.as_slice() {
+            [_, rows, columns] if rows.inner && !columns.inner => {
+                Some([rows.extent, columns.extent])
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The space of a group after a merge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Space {
+    pub axes: Vec<Axis>,
+    /// See [`Group::band`].
+    pub band: usize,
 }
 
 /// The groups of a function.
@@ -118,20 +138,14 @@ impl Groups {
     }
 
     /// Merges two groups, with the given space and reads.
-    pub fn merge(
-        &mut self,
-        a: usize,
-        b: usize,
-        space: Vec<Axis>,
-        reads: BTreeSet<ValueId>,
-    ) -> usize {
+    pub fn merge(&mut self, a: usize, b: usize, space: Space, reads: BTreeSet<ValueId>) -> usize {
         let (kept, gone) = (a.min(b), a.max(b));
         let other = std::mem::take(&mut self.groups[gone]);
         self.parent[gone] = kept;
         let group = &mut self.groups[kept];
         group.members.extend(other.members);
         group.members.sort();
-        group.space = space;
+        (group.space, group.band) = (space.axes, space.band);
         group.reads = reads;
         group.weight += other.weight;
         group.producers.extend(other.producers);
@@ -233,9 +247,9 @@ mod tests {
                 && groups.may_merge(a, d)
                 && groups.may_merge(c, d)
         );
-        let bc = groups.merge(b, c, vec![], BTreeSet::new());
+        let bc = groups.merge(b, c, Space::default(), BTreeSet::new());
         assert!(groups.may_merge(a, bc));
-        let abc = groups.merge(a, bc, vec![], BTreeSet::new());
+        let abc = groups.merge(a, bc, Space::default(), BTreeSet::new());
         assert_eq!(
             groups.in_order().iter().map(|g| g.members.clone()).collect::<Vec<_>>(),
             [vec![0, 1, 2], vec![3]]
@@ -282,7 +296,7 @@ mod tests {
                 let wanted = !reaches(a, b) && !reaches(b, a);
                 assert_eq!(groups.may_merge(a, b), wanted, "{edges:?} {a} {b}");
                 if wanted {
-                    groups.merge(a, b, vec![], BTreeSet::new());
+                    groups.merge(a, b, Space::default(), BTreeSet::new());
                 }
             }
             groups.in_order();

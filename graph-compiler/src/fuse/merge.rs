@@ -12,7 +12,9 @@
 //!   their gradients are of this kind;
 //! - reductions over other axes (bias gradients), side by side and with elementwise roots over
 //!   their results; also with those over their operands, if they have threads enough for these
-//!   ([wide](Target::wide_columns)).
+//!   ([wide](Target::wide_columns));
+//! - row programs and reductions over the rows of bands (the gradients of a norm's scale and
+//!   bias). The latter become [totals](wengert_core::nest::Total).
 //!
 //! A concatenation of parts of one shape that is read only by calls and as an output is
 //! elementwise in its parts. It is merged with the roots that compute them, and each point stores
@@ -27,17 +29,20 @@
 //! - A merge of a repeated computation with the first one. Equal roots remain after `cse` only
 //!   where the value is not to be kept.
 
-use super::group::{Group, Groups, space_of};
+use super::group::{Group, Groups, Space, space_of};
 use super::root::{Access, Root};
 use crate::cluster::Axis;
 use crate::emit::Memory;
-use crate::view::View;
+use crate::view::{View, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Target;
 use wengert_core::graph::ValueId;
+use wengert_core::op::Compute;
 
 /// Maximum number of parameters of a nest.
 const MAX_BUFFERS: usize = 48;
+/// Maximum number of totals of a nest. Each has accumulators in shared memory.
+const MAX_TOTALS: usize = 4;
 /// Maximum number of equations of a nest.
 const MAX_WEIGHT: usize = 512;
 /// A row program with fewer rows leaves processors idle.
@@ -155,12 +160,17 @@ impl Merging<'_, '_> {
         if first.closed || second.closed || first.weight + second.weight > MAX_WEIGHT {
             return;
         }
-        let Some(space) = self.common_space(first, second) else { return };
         let members: Vec<usize> = first.members.iter().chain(&second.members).copied().collect();
         let mut reads: BTreeSet<ValueId> = first.reads.union(&second.reads).copied().collect();
-        if reads.len() + members.len() > MAX_BUFFERS || !self.permitted(&space, &members) {
+        if reads.len() + members.len() > MAX_BUFFERS {
             return;
         }
+        let spaces = [self.common_space(first, second), self.banded_space(first, second)];
+        let Some(space) =
+            spaces.into_iter().flatten().find(|space| self.permitted(space, &members))
+        else {
+            return;
+        };
         if first.members.iter().any(|a| second.members.iter().any(|b| self.repeats(*a, *b))) {
             return;
         }
@@ -213,7 +223,14 @@ impl Merging<'_, '_> {
     }
 
     /// The space of two groups together.
-    fn common_space(&self, a: &Group, b: &Group) -> Option<Vec<Axis>> {
+    fn common_space(&self, a: &Group, b: &Group) -> Option<Space> {
+        let band = a.band.max(b.band);
+        let one = [a, b].iter().all(|g| g.band == 0 || g.band == band);
+        let axes = self.common_axes(a, b).filter(|_| one)?;
+        Some(Space { axes, band })
+    }
+
+    fn common_axes(&self, a: &Group, b: &Group) -> Option<Vec<Axis>> {
         // The second has inner axes if either has; otherwise it has more points.
         let rank = |g: &Group| (g.has_inner(), g.points());
         let (small, large) = if rank(a) <= rank(b) { (a, b) } else { (b, a) };
@@ -250,8 +267,45 @@ impl Merging<'_, '_> {
         }
     }
 
+    /// The space of two groups together, if one consists of reductions over the rows of bands, and
+    /// the other one computes these rows.
+    fn banded_space(&self, a: &Group, b: &Group) -> Option<Space> {
+        let space = |totals: &Group, other: &Group| {
+            let [band, columns] = totals.as_totals()?;
+            let is_row = match other.space.as_slice() {
+                [.., last] if last.inner => last.extent == columns,
+                _ => !other.has_inner(),
+            };
+            let rows = totals.points() / columns;
+            let fits = is_row
+                && (other.band == 0 || other.band == band)
+                && other.points() == totals.points()
+                && self.target.is_band(&[rows / band, band, columns], &[1])
+                && totals.members.iter().all(|member| self.may_be_total(*member));
+            let axes = [(rows, false), (columns, true)];
+            let axes = axes.map(|(extent, inner)| Axis { extent, inner }).to_vec();
+            fits.then_some(Space { axes, band })
+        };
+        space(a, b).or_else(|| space(b, a))
+    }
+
+    /// Whether a root reduces one value, whose dtype is that of the result.
+    fn may_be_total(&self, root: usize) -> bool {
+        let equation = self.roots[root].equation;
+        let Work::Compute(Compute::Reduce { combine, .. }) = &self.view.work[equation] else {
+            return false;
+        };
+        let result = self.view.body.equations[equation].results[0];
+        combine.dtypes() == [self.view.stored(result)]
+    }
+
     /// Whether the members may run in one nest over the space.
-    fn permitted(&self, space: &[Axis], members: &[usize]) -> bool {
+    fn permitted(&self, space: &Space, members: &[usize]) -> bool {
+        let Space { axes: space, band } = space;
+        let is_total = |root: usize| *band > 0 && self.roots[root].is_over_rows();
+        if members.iter().filter(|member| is_total(**member)).count() > MAX_TOTALS {
+            return false;
+        }
         let points: usize = space.iter().map(|a| a.extent).product();
         let rows: usize = space.iter().filter(|a| !a.inner).map(|a| a.extent).product();
         let has_inner = space.iter().any(|a| a.inner);
@@ -263,12 +317,12 @@ impl Merging<'_, '_> {
         // same axes.
         if let Some(parted) =
             members.iter().map(|m| &self.roots[*m]).find(|root| root.parts.is_some())
-            && members.iter().any(|m| self.roots[*m].space != parted.space)
+            && (*band > 0 || members.iter().any(|m| self.roots[*m].space != parted.space))
         {
             return false;
         }
         let along = |root: usize| self.along_row(root, points, rows);
-        let mut passes = false;
+        let mut passes = *band > 0;
         for member in members {
             let root = &self.roots[*member];
             passes |= has_inner && !root.loops && along(*member);
@@ -277,6 +331,10 @@ impl Merging<'_, '_> {
                 else {
                     continue;
                 };
+                // A total is complete after the last row of its band.
+                if is_total(*of) {
+                    return false;
+                }
                 let point = !self.roots[*of].loops && along(*of);
                 let fine = match (along(*member), point) {
                     (true, true) | (false, false) => *access == Access::Same,

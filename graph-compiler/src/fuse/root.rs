@@ -138,6 +138,11 @@ impl Root {
         }
     }
 
+    /// Whether it is a reduction over other axes than the last.
+    pub fn is_over_rows(&self) -> bool {
+        self.loops && self.space.last().is_some_and(|axis| !axis.inner)
+    }
+
     /// Number of points of its space.
     pub fn points(&self) -> usize {
         self.space.iter().map(|a| a.extent).product()

@@ -5,7 +5,7 @@ use super::control::{Control, Form};
 use super::{Buffer, Kernel, Kernels, Work};
 use wengert_core::Target;
 use wengert_core::call::Call;
-use wengert_core::nest::{Instr, Nest, ScalarOp};
+use wengert_core::nest::{Instr, Nest, Prefix, ScalarOp};
 
 /// The cost of one run of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -142,7 +142,8 @@ fn weight(instr: &Instr) -> u64 {
         Instr::Scalar { op: ScalarOp::Convert | ScalarOp::Bitcast | ScalarOp::Select, .. } => 0,
         Instr::Scalar { op: ScalarOp::Fma, .. } => 2,
         Instr::Scalar { .. } => 1,
-        Instr::Prefix(prefix) => prefix.combine.body.iter().map(weight).sum(),
+        Instr::Prefix(Prefix { combine, .. }) => combine.body.iter().map(weight).sum(),
+        Instr::Store { total: Some(total), .. } => total.combine.body.iter().map(weight).sum(),
         _ => 0,
     }
 }

@@ -127,7 +127,9 @@ fn reading(nest: &Nest, reads: usize, result: BufferId) -> Option<Nest> {
         let all = phase.body.iter().filter(is_store);
         all.map(move |store| (n, store))
     });
-    let (Some((n, Instr::Store { access, .. })), None) = (stores.next(), stores.next()) else {
+    let (Some((n, Instr::Store { access, total: None, .. })), None) =
+        (stores.next(), stores.next())
+    else {
         return None;
     };
     let mut more = nest.clone();
@@ -168,8 +170,10 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Verified<Nest>> {
         phase.body.clear();
         for instr in &old.body {
             phase.body.push(instr.clone());
-            let (access, value) = match instr {
-                Instr::Store { access, value } if access.buffer == of => (access, *value),
+            let (access, value, total) = match instr {
+                Instr::Store { access, value, total } if access.buffer == of => {
+                    (access, *value, total.clone())
+                }
                 Instr::Load { access, result, .. }
                     if access.buffer == of
                         && role == BufferRole::In
@@ -177,13 +181,12 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Verified<Nest>> {
                         && is_whole(nest, old, access) =>
                 {
                     read = true;
-                    (access, *result)
+                    (access, *result, None)
                 }
                 _ => continue,
             };
-            phase
-                .body
-                .push(Instr::Store { access: Access { buffer: into, ..access.clone() }, value });
+            let access = Access { buffer: into, ..access.clone() };
+            phase.body.push(Instr::Store { access, value, total });
         }
     }
     let stores = role == BufferRole::Out || read;
@@ -195,7 +198,7 @@ fn stored_too(nest: &Nest, of: BufferId) -> Option<Verified<Nest>> {
 fn is_whole(nest: &Nest, phase: &Phase, load: &Access) -> bool {
     let shape = &nest.buffers[load.buffer].shape;
     let is_beside = |instr: &Instr| {
-        let Instr::Store { access, .. } = instr else { return false };
+        let Instr::Store { access, total: None, .. } = instr else { return false };
         let buffer = &nest.buffers[access.buffer];
         access.guards.is_empty()
             && access.indices == load.indices

@@ -221,7 +221,7 @@ impl Hoisting<'_> {
                 access.guards.iter_mut().for_each(|g| affine(&mut g.index));
                 fill.iter_mut().for_each(|r| *r = self.name(*r));
             }
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, .. } => {
                 access.indices.iter_mut().for_each(affine);
                 access.guards.iter_mut().for_each(|g| affine(&mut g.index));
                 *value = self.name(*value);

@@ -31,7 +31,7 @@ use crate::view::{View, Work, reindex};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::ValueId;
 use wengert_core::id::IdVec;
-use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Reg};
+use wengert_core::nest::{Affine, AxisId, BufferId, BufferRole, Instr, Nest, Reg, Total};
 use wengert_core::op::Compute;
 use wengert_core::{Result, Target, Verified};
 
@@ -122,6 +122,7 @@ impl<'v, 'a> Lowering<'v, 'a> {
                     let extents = &view.extents[*value];
                     let shape = match member.parts {
                         Some(_) => extents.clone(),
+                        None if member.total => stored_shape(extents, &cluster.space_of_totals()),
                         None => stored_shape(extents, &cluster.space_of(view, *value)),
                     };
                     outputs.insert(*value, emitter.builder.output("y", dtype, &shape));
@@ -222,6 +223,17 @@ impl<'v, 'a> Lowering<'v, 'a> {
         self.emitter.builder.store(self.outputs[&value], &index, reg);
     }
 
+    /// Stores the total of a register over the rows of a band.
+    fn store_total(&mut self, value: ValueId, inner: &[AxisId], reg: Reg, total: Total) {
+        let space = self.cluster.space_of_totals();
+        let bands = self.rows[..self.rows.len() - 1].iter().map(|(_, row)| row.clone());
+        let index: Vec<Affine> = bands.chain(inner.iter().map(|a| Affine::axis(*a))).collect();
+        let shape = stored_shape(&self.view.extents[value], &space);
+        let index = reindex(&space, &index, &shape);
+        let index: Vec<Affine> = index.iter().map(|i| self.emitter.simplify(i)).collect();
+        self.emitter.builder.store_total(self.outputs[&value], &index, reg, total);
+    }
+
     /// Computes the members along the row.
     fn inner_stage(&mut self, stage: usize) {
         let members = self.members(stage, true);
@@ -282,6 +294,11 @@ impl<'v, 'a> Lowering<'v, 'a> {
             };
             let operand = equation.operands[0];
             let tree = self.target.reduction_tree(self.view.stored(operand), extents, axes);
+            if member.total {
+                let total = Total { combine: combine.clone(), tree };
+                self.store_total(equation.results[0], &inner, values[0], total);
+                continue;
+            }
             let tuple = self.emitter.builder.reduce(&values, combine.clone(), tree);
             for ((value, part), stored) in equation.results.iter().zip(project).zip(&member.stored)
             {

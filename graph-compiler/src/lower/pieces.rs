@@ -228,7 +228,7 @@ impl Cutting<'_> {
                 access(of);
                 fill.iter_mut().for_each(|reg| *reg = name(*reg));
             }
-            Instr::Store { access: of, value } => {
+            Instr::Store { access: of, value, .. } => {
                 access(of);
                 *value = name(*value);
             }

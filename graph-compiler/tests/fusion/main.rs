@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bands;
 mod followed;
 mod random;
 mod shapes;

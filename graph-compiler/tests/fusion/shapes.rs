@@ -51,7 +51,7 @@ fn nest(kernels: &Kernels) -> String {
     }
 }
 
-fn layer_norm(x: &Tensor, scale: &Tensor, bias: &Tensor) -> Tensor {
+pub(super) fn layer_norm(x: &Tensor, scale: &Tensor, bias: &Tensor) -> Tensor {
     let last = x.rank() - 1;
     let rows: Vec<usize> = (0..last).collect();
     let along = |t: &Tensor| t.broadcast_in_dim(x.shape().to_vec(), &rows);

@@ -21,6 +21,7 @@ use crate::id::Id;
 use crate::literal::Literal;
 use resolve::{Body, Program, ReduceStep, Step};
 use shadow::{Memory, Now};
+use std::collections::BTreeMap;
 
 /// Runs a nest on its `in` and `inout` parameters, in order. Returns its `out` and `inout`
 /// parameters, in order.
@@ -52,18 +53,24 @@ pub fn interpret(nest: &Nest, inputs: &[Literal]) -> Result<Vec<Literal>> {
         axes: vec![0; nest.axes.len()],
         registers: vec![0; nest.registers.len().max(1)],
         now: Now { row: 0, epoch: 0, iteration: 0 },
+        band: program.band,
+        totals: BTreeMap::new(),
     };
     machine.rows(nest, &program)?;
     machine.memories.into_iter().filter_map(|m| m.into_literal(nest)).collect()
 }
 
-struct NestInterpreter {
+struct NestInterpreter<'p> {
     memories: Vec<Memory>,
     /// Counters of the axes.
     axes: Vec<i64>,
     /// Bits of the registers.
     registers: Vec<u64>,
     now: Now,
+    /// The axis of the rows of a band, with the last of them.
+    band: Option<(usize, i64)>,
+    /// The totals of the current band, by buffer and element.
+    totals: BTreeMap<(usize, usize), Reducer<'p>>,
 }
 
 /// Position of an error in a run.
@@ -73,8 +80,8 @@ struct Fault {
     message: String,
 }
 
-impl NestInterpreter {
-    fn rows(&mut self, nest: &Nest, program: &Program) -> Result<()> {
+impl<'p> NestInterpreter<'p> {
+    fn rows(&mut self, nest: &Nest, program: &'p Program) -> Result<()> {
         if program.parallel.iter().any(|(_, extent)| *extent == 0) {
             return Ok(());
         }
@@ -92,7 +99,7 @@ impl NestInterpreter {
         }
     }
 
-    fn phase(&mut self, body: &Body) -> std::result::Result<(), (usize, String)> {
+    fn phase(&mut self, body: &'p Body) -> std::result::Result<(), (usize, String)> {
         let mut reducers: Vec<Reducer> = body.reductions.iter().map(Reducer::new).collect();
         let mut states: Vec<Vec<u64>> = body.prefixes.iter().map(|p| p.identity.clone()).collect();
         if body.axes.iter().all(|(_, extent)| *extent > 0) {
@@ -127,7 +134,7 @@ impl NestInterpreter {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step, states: &mut [Vec<u64>]) -> std::result::Result<(), String> {
+    fn step(&mut self, step: &'p Step, states: &mut [Vec<u64>]) -> std::result::Result<(), String> {
         match step {
             Step::Scalar { result, function, operands: [x, y, z] } => {
                 let r = &self.registers;
@@ -157,6 +164,17 @@ impl NestInterpreter {
                     let memory = &mut self.memories[access.buffer];
                     let at = memory.locate(access, &self.axes, &self.registers)?;
                     memory.store(at, self.registers[*value], self.now)?;
+                }
+            }
+            Step::Total { access, reduce } => {
+                let memory = &mut self.memories[access.buffer];
+                let at = memory.locate(access, &self.axes, &self.registers)?;
+                let key = (access.buffer, at);
+                let total = self.totals.entry(key).or_insert_with(|| Reducer::new(reduce));
+                total.push(&self.registers);
+                let is_last = self.band.is_some_and(|(axis, last)| self.axes[axis] == last);
+                if is_last && let Some(total) = self.totals.remove(&key) {
+                    memory.store(at, total.total()[0], self.now)?;
                 }
             }
             Step::Prefix { results, values, state, combiner } => {
@@ -261,13 +279,18 @@ impl<'a> Reducer<'a> {
         }
     }
 
-    fn finish(mut self, registers: &mut [u64]) {
+    fn finish(self, registers: &mut [u64]) {
+        let results = &self.step.results;
+        for (result, value) in results.iter().zip(self.total()) {
+            registers[*result] = value;
+        }
+    }
+
+    /// The tuple of all elements so far.
+    fn total(mut self) -> Vec<u64> {
         if self.filled > 0 {
             self.close();
         }
-        let total = self.total.as_deref().unwrap_or(&self.step.combiner.identity);
-        for (result, value) in self.step.results.iter().zip(total) {
-            registers[*result] = *value;
-        }
+        self.total.unwrap_or_else(|| self.step.combiner.identity.clone())
     }
 }

@@ -10,6 +10,8 @@ use std::cell::RefCell;
 pub(super) struct Program {
     /// Parallel axes with their extents.
     pub parallel: Vec<(usize, i64)>,
+    /// The axis of the rows of a band, with the last of them, if there are totals.
+    pub band: Option<(usize, i64)>,
     pub phases: Vec<Body>,
 }
 
@@ -28,13 +30,44 @@ pub(super) struct Body {
 
 /// An instruction; registers are indices of slots.
 pub(super) enum Step {
-    Scalar { result: usize, function: Evaluator, operands: [usize; 3] },
-    Const { result: usize, bits: u64 },
-    Index { result: usize, value: Flat, mask: u64 },
-    Test { result: usize, guards: Vec<Check> },
-    Load { result: usize, access: Place, fill: Option<usize> },
-    Store { access: Place, value: usize },
-    Prefix { results: Vec<usize>, values: Vec<usize>, state: usize, combiner: Combiner },
+    Scalar {
+        result: usize,
+        function: Evaluator,
+        operands: [usize; 3],
+    },
+    Const {
+        result: usize,
+        bits: u64,
+    },
+    Index {
+        result: usize,
+        value: Flat,
+        mask: u64,
+    },
+    Test {
+        result: usize,
+        guards: Vec<Check>,
+    },
+    Load {
+        result: usize,
+        access: Place,
+        fill: Option<usize>,
+    },
+    Store {
+        access: Place,
+        value: usize,
+    },
+    /// Adds the value to the total of a band. It is stored when the row is the last one.
+    Total {
+        access: Place,
+        reduce: ReduceStep,
+    },
+    Prefix {
+        results: Vec<usize>,
+        values: Vec<usize>,
+        state: usize,
+        combiner: Combiner,
+    },
 }
 
 pub(super) struct ReduceStep {
@@ -94,7 +127,12 @@ impl Program {
     /// The structure has been verified: registers, axes and buffers exist, dtypes agree.
     pub fn new(nest: &Nest) -> Program {
         let parallel = axes(nest, &nest.parallel);
-        Program { parallel, phases: nest.phases.iter().map(|p| body(nest, p)).collect() }
+        let band = parallel.last().map(|(axis, extent)| (*axis, extent - 1));
+        Program {
+            band: band.filter(|_| nest.band().is_some()),
+            parallel,
+            phases: nest.phases.iter().map(|p| body(nest, p)).collect(),
+        }
     }
 }
 
@@ -135,9 +173,19 @@ fn body(nest: &Nest, phase: &Phase) -> Body {
                 access: place(nest, access),
                 fill: fill.map(|f| f.index()),
             },
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, total: None } => {
                 Step::Store { access: place(nest, access), value: value.index() }
             }
+            Instr::Store { access, value, total: Some(total) } => Step::Total {
+                access: place(nest, access),
+                reduce: ReduceStep {
+                    results: vec![],
+                    values: vec![value.index()],
+                    lanes: total.tree.lanes as usize,
+                    block: total.tree.block as usize,
+                    combiner: Combiner::new(&total.combine),
+                },
+            },
             Instr::Prefix(prefix) => {
                 let combiner = Combiner::new(&prefix.combine);
                 prefixes.push(combiner.clone());

@@ -9,12 +9,11 @@ use crate::text::Cursor;
 use std::collections::BTreeMap;
 
 /// `sum`, or `combine(%a: f32 = 0.0; %b) { … return %c }`.
-pub(super) fn parse_combine<'a>(c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Combine> {
+pub(super) fn parse_combine(c: &mut Cursor<'_>, dtypes: &[DType]) -> Result<Combine> {
     let token = c.peek();
     let name = c.expect_name("a combiner")?;
     if name != "combine" {
-        let dtypes: Vec<DType> = defined.iter().map(|d| d.dtype).collect();
-        return Combine::named(name, &dtypes).ok_or_else(|| {
+        return Combine::named(name, dtypes).ok_or_else(|| {
             let names: Vec<_> = Combine::names().collect();
             let dtypes: Vec<_> = dtypes.iter().map(|d| d.name()).collect();
             c.error(token, format!("no combiner `{name}` for ({})", dtypes.join(", ")))

@@ -9,7 +9,7 @@ mod index;
 
 use super::{
     Access, Axis, AxisId, Buffer, BufferId, BufferRole, Guard, Instr, Nest, Phase, Prefix,
-    Reduction, Reg, ScalarOp, Tree,
+    Reduction, Reg, ScalarOp, Total, Tree,
 };
 use crate::diagnostic::{Result, bail};
 use crate::dtype::DType;
@@ -179,8 +179,14 @@ impl<'a> Parser<'a> {
                 let access = self.access(c)?;
                 c.expect(",")?;
                 let value = self.reg(c)?;
+                let total = if c.eat_keyword("total") {
+                    let dtypes = [self.nest.registers[value]];
+                    Some(Box::new(Total { combine: parse_combine(c, &dtypes)?, tree: tree(c)? }))
+                } else {
+                    None
+                };
                 let guards = if c.is("{") { self.guards(c)? } else { Vec::new() };
-                phase.body.push(Instr::Store { access: Access { guards, ..access }, value });
+                phase.body.push(Instr::Store { access: Access { guards, ..access }, value, total });
                 places.body.push(c.location(token));
                 continue;
             }
@@ -211,7 +217,7 @@ impl<'a> Parser<'a> {
         if word == "prefix" {
             let reverse = c.eat_keyword("reverse");
             let values = c.list("(", ")", |c| self.reg(c))?;
-            let combine = parse_combine(c, defined)?;
+            let combine = parse_combine(c, &dtypes(defined))?;
             let results = self.define_all(c, defined)?;
             return Ok(Instr::Prefix(Prefix { results, values, combine, reverse }));
         }
@@ -238,14 +244,10 @@ impl<'a> Parser<'a> {
     fn reduction(&mut self, c: &mut Cursor<'a>, defined: &[Defined<'a>]) -> Result<Reduction> {
         c.expect_keyword("reduce")?;
         let values = c.list("(", ")", |c| self.reg(c))?;
-        let combine = parse_combine(c, defined)?;
-        c.expect_keyword("tree")?;
-        c.expect("(")?;
-        let lanes = c.expect_integer("a number of lanes")?;
-        let block = if c.eat(",") { c.expect_integer("a number of elements a block")? } else { 0 };
-        c.expect(")")?;
+        let combine = parse_combine(c, &dtypes(defined))?;
+        let tree = tree(c)?;
         let results = self.define_all(c, defined)?;
-        Ok(Reduction { results, values, combine, tree: Tree { lanes, block } })
+        Ok(Reduction { results, values, combine, tree })
     }
 
     fn define_all(&mut self, c: &Cursor<'a>, defined: &[Defined<'a>]) -> Result<Vec<Reg>> {
@@ -302,6 +304,20 @@ fn definitions<'a>(c: &mut Cursor<'a>, what: &str) -> Result<Vec<Defined<'a>>> {
     })?;
     c.expect("=")?;
     Ok(defined)
+}
+
+fn dtypes(defined: &[Defined<'_>]) -> Vec<DType> {
+    defined.iter().map(|d| d.dtype).collect()
+}
+
+/// `tree(16)` or `tree(16, 4096)`
+fn tree(c: &mut Cursor<'_>) -> Result<Tree> {
+    c.expect_keyword("tree")?;
+    c.expect("(")?;
+    let lanes = c.expect_integer("a number of lanes")?;
+    let block = if c.eat(",") { c.expect_integer("a number of elements a block")? } else { 0 };
+    c.expect(")")?;
+    Ok(Tree { lanes, block })
 }
 
 fn single<'a>(c: &Cursor<'a>, defined: &[Defined<'a>]) -> Result<Defined<'a>> {

@@ -98,15 +98,20 @@ fn are_disjoint(nest: &Nest, a: &Site<'_>, b: &Site<'_>) -> bool {
 /// N15.
 fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<'_>) -> Result {
     let phase = &nest.phases[site.phase];
-    let row = buffer.role == BufferRole::Row;
-    // Row storage belongs to one row.
-    let known = if row { Known::axes(&nest.parallel) } else { Known::default() };
+    let outer = nest.parallel.len();
+    // Row storage belongs to one row, a total to the rows of a band.
+    let apart = match (buffer.role, site.total) {
+        (BufferRole::Row, _) => 0,
+        (_, true) => outer - 1,
+        (_, false) => outer,
+    };
+    let known = Known::axes(&nest.parallel[apart..]);
     let agreement = Agreement {
         ranges: &ranges(nest, site),
         depends: &|reg| Some(dependence.axes(nest, phase, reg)),
     };
     let found = agreement.extend(&site.access.indices.iter().collect::<Vec<_>>(), known);
-    let wanted = nest.parallel.iter().filter(|_| !row).chain(&phase.axes);
+    let wanted = nest.parallel[..apart].iter().chain(&phase.axes);
     match wanted.into_iter().find(|a| nest.axes[**a].extent > 1 && !found.contains(**a)) {
         None => Ok(()),
         Some(axis) => {
@@ -120,9 +125,13 @@ fn injective(nest: &Nest, dependence: &Dependence, buffer: &Buffer, site: &Site<
     }
 }
 
-/// Iterations of a store over all rows. The structure check bounds the product.
+/// Elements that a store writes over all rows. The structure check bounds the product.
 fn iterations(nest: &Nest, site: &Site<'_>) -> usize {
-    nest.rows() * nest.phases[site.phase].iterations(nest)
+    let rows = match nest.band().filter(|_| site.total) {
+        Some(band) => nest.rows() / nest.axes[band].extent,
+        None => nest.rows(),
+    };
+    rows * nest.phases[site.phase].iterations(nest)
 }
 
 /// N17.

@@ -32,18 +32,23 @@
 //!   counted as 1. A back end keeps them for each thread.
 //! - **N21** A [pitch](crate::pitch) is that of a parameter of at least two dimensions, and
 //!   greater than its last extent.
+//! - **N22** A total is of one value, in a phase with inner axes, and of at least one row, by a tree
+//!   of one block. All totals of a nest have the same number of lanes, at most [`TOTAL_LANES`]. A
+//!   total is stored to an `out`, without guards, at indices that have neither registers nor the
+//!   last parallel axis.
 //!
 //! Memory (module `accesses`), which makes rows independent and every access defined:
 //!
 //! - **N14** Accesses that do not clamp are in bounds by interval analysis ([`super::bounds`]).
 //! - **N15** No two iterations write one element by one store: the indices determine the row and
 //!   the inner axes, by the method of [`Agreement`](super::bounds::Agreement). For row storage
-//!   they determine the inner axes.
+//!   they determine the inner axes, for a total the band and the inner axes.
 //! - **N16** Two stores to one buffer write different elements, by disjoint ranges or residues of
 //!   some index. For row storage this holds within one phase. At most [`MAX_STORES`] stores write
 //!   one buffer.
 //! - **N17** Each element of an `out` is written. If no store to it has guards, the number of
-//!   iterations equals the number of elements, so with N14 to N16 each is written exactly once.
+//!   iterations (of one row of each band, for a total) equals the number of elements, so with N14
+//!   to N16 each is written exactly once.
 //!   With guards, only "at most once" and the existence of some store are proven; the interpreter
 //!   checks the rest as it runs.
 //! - **N18** An `inout` element is read before it is written, by the iteration that writes it. A
@@ -78,6 +83,9 @@ pub const MAX_DIVISIONS: usize = 16;
 /// Lanes of a tree.
 pub const MAX_LANES: u32 = 4096;
 
+/// Lanes of the tree of a total. A GPU has a team of threads for each.
+pub const TOTAL_LANES: u32 = 32;
+
 /// Stores to one buffer.
 pub const MAX_STORES: usize = 64;
 
@@ -95,7 +103,7 @@ pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     accesses::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// Checks N1 to N13, N20 and N21. The interpreter needs no more, since it checks memory as it runs.
+/// Checks N1 to N13 and N20 to N22. The interpreter needs no more, since it checks memory as it runs.
 pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
     structure::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
@@ -165,6 +173,8 @@ struct Site<'a> {
     position: usize,
     access: &'a super::Access,
     store: bool,
+    /// Whether the store is of a total.
+    total: bool,
 }
 
 impl Site<'_> {
@@ -180,10 +190,11 @@ fn sites(nest: &Nest) -> Vec<Site<'_>> {
         for (position, instr) in phase.body.iter().enumerate() {
             match instr {
                 Instr::Load { access, .. } => {
-                    sites.push(Site { phase: p, position, access, store: false })
+                    sites.push(Site { phase: p, position, access, store: false, total: false })
                 }
-                Instr::Store { access, .. } => {
-                    sites.push(Site { phase: p, position, access, store: true })
+                Instr::Store { access, total, .. } => {
+                    let total = total.is_some();
+                    sites.push(Site { phase: p, position, access, store: true, total })
                 }
                 _ => {}
             }

@@ -1,13 +1,16 @@
-//! N1 to N13, N20 and N21: names, sizes, numbering, scopes, dtypes and shapes. Local rules, each
+//! N1 to N13 and N20 to N22: names, sizes, numbering, scopes, dtypes and shapes. Local rules, each
 //! checked in one place.
 
-use super::{Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, failure};
+use super::{
+    Failure, MAX_DIVISIONS, MAX_LANES, MAX_RANK, MAX_ROW_BYTES, MAX_TERMS, TOTAL_LANES, failure,
+};
 use crate::diagnostic::{bail, ensure};
 use crate::dtype::DType;
 use crate::id::Id;
 use crate::nest::parse::Part;
 use crate::nest::{
     Access, Affine, AxisId, Buffer, BufferRole, Combine, Guard, Instr, Nest, Phase, Reg, Term,
+    Total, Tree,
 };
 use crate::pitch::memory_extents;
 use crate::text::{is_name, is_sigil_name};
@@ -148,6 +151,22 @@ fn axes(nest: &Nest) -> Result {
     Ok(())
 }
 
+/// N12.
+fn check_tree(part: Part, tree: Tree) -> Result {
+    ensure!(
+        tree.lanes.is_power_of_two() && tree.lanes <= MAX_LANES,
+        part,
+        12,
+        "{} lanes are no power of two up to {MAX_LANES}",
+        tree.lanes
+    );
+    if tree.block % tree.lanes != 0 {
+        let wrong = format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
+        return Err(failure(part, 12, wrong));
+    }
+    Ok(())
+}
+
 struct Checker<'a> {
     nest: &'a Nest,
     /// Number of defined registers.
@@ -170,19 +189,7 @@ impl Checker<'_> {
         for (i, reduction) in phase.reductions.iter().enumerate() {
             let part = Part::Reduction(p, i);
             self.tuple(part, &reduction.values, &reduction.results, &reduction.combine)?;
-            let tree = reduction.tree;
-            ensure!(
-                tree.lanes.is_power_of_two() && tree.lanes <= MAX_LANES,
-                part,
-                12,
-                "{} lanes are no power of two up to {MAX_LANES}",
-                tree.lanes
-            );
-            if tree.block % tree.lanes != 0 {
-                let wrong =
-                    format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
-                return Err(failure(part, 12, wrong));
-            }
+            check_tree(part, reduction.tree)?;
         }
         // Defined after all are checked: reductions do not read each other's results.
         for (i, reduction) in phase.reductions.iter().enumerate() {
@@ -290,7 +297,11 @@ impl Checker<'_> {
                 );
                 Ok(())
             }
-            Instr::Store { access, value } => {
+            Instr::Store { access, value, total } => {
+                if let Some(total) = total {
+                    self.total(part, phase, access, total)?;
+                    self.tuple(part, &[*value], &[*value], &total.combine)?;
+                }
                 let buffer = self.access(part, phase, access)?;
                 expect(part, "the value", self.read(part, *value)?, "the buffer", buffer.dtype)?;
                 ensure!(
@@ -307,6 +318,60 @@ impl Checker<'_> {
                 self.tuple(part, &prefix.values, &prefix.results, &prefix.combine)
             }
         }
+    }
+
+    /// N22.
+    fn total(&self, part: Part, phase: &Phase, access: &Access, total: &Total) -> Result {
+        check_tree(part, total.tree)?;
+        ensure!(total.combine.identity.len() == 1, part, 22, "a total of several values");
+        ensure!(!phase.axes.is_empty(), part, 22, "a total in a phase without inner axes");
+        let band = self.nest.parallel.last().filter(|axis| self.nest.axes[**axis].extent > 0);
+        let Some(band) = band else {
+            bail!(part, 22, "a total of no rows"; help "the last parallel axis is that of the rows");
+        };
+        let lanes = total.tree.lanes;
+        ensure!(lanes <= TOTAL_LANES, part, 22, "a total in more than {TOTAL_LANES} lanes");
+        if let Some(others) = self.total_lanes()
+            && others != lanes
+        {
+            bail!(part, 22, "a total in {lanes} lanes beside one in {others}");
+        }
+        let block = total.tree.block as usize;
+        ensure!(
+            block == 0 || block >= self.nest.axes[*band].extent,
+            part,
+            22,
+            "the tree of a total has several blocks"
+        );
+        ensure!(access.guards.is_empty(), part, 22, "a total is stored under guards");
+        let mut found = false;
+        for index in &access.indices {
+            index.visit_terms(&mut |term| match term {
+                Term::Axis(axis) => found |= axis == band,
+                Term::Reg(_) => found = true,
+                Term::FloorDiv(..) | Term::Mod(..) => {}
+            });
+        }
+        ensure!(
+            !found, part, 22, "a total is stored at an index that differs from row to row";
+            help "its indices have neither registers nor the last parallel axis"
+        );
+        let role = self.nest.buffers.get(access.buffer).map(|buffer| buffer.role);
+        ensure!(
+            role.is_none_or(|role| role == BufferRole::Out),
+            part,
+            22,
+            "a total is stored to a buffer that is not `out`"
+        );
+        Ok(())
+    }
+
+    /// Lanes of the first total of the nest.
+    fn total_lanes(&self) -> Option<u32> {
+        self.nest.phases.iter().flat_map(|phase| &phase.body).find_map(|instr| match instr {
+            Instr::Store { total: Some(total), .. } => Some(total.tree.lanes),
+            _ => None,
+        })
     }
 
     fn guards(&self, part: Part, guards: &[Guard]) -> Result {
