@@ -2,6 +2,7 @@
 //! bits are the same for every number of threads and every set of vector instructions.
 #![allow(clippy::unwrap_used)]
 
+mod convolutions;
 mod halves;
 mod memory;
 mod refusals;

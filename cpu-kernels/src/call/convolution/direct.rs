@@ -8,15 +8,22 @@
 //! it fits in L1 or L2. The block is then read once for each tap and vector of channels.
 //!
 //! The filter or the cotangent is read in place too: one panel of its columns for all positions
-//! of a block, then the next panel.
+//! of a block, then the next panel. Halves take another [form](super::operands) first.
+//!
+//! # Order
+//!
+//! A sum over taps and channels is a chain over *runs*. The runs are the taps, or, if neighbouring
+//! taps reach neighbouring positions, the lines of taps. A sum over positions is a chain over the
+//! blocks and the lines in them, and a run is the positions of a line. Of bf16, each two
+//! neighbouring terms of a run are a pair, whose second term comes first; the last term of an odd
+//! run is added alone.
 
-use super::patches::{Axis, Patches, copy, zeros};
-use crate::call::element::Element;
+use super::patches::{Axis, Patches, zeros};
 use crate::call::panel::View;
 use crate::call::product::addends::Addends;
 use crate::call::product::parts;
 use crate::call::product::strip::{Gather, Kernels, Strip};
-use crate::simd::Simd;
+use bytemuck::Zeroable;
 use std::ops::Range;
 
 /// Most elements of a block: half of L2.
@@ -136,7 +143,7 @@ impl Direct {
 
     /// Most elements of a block.
     pub fn elements(&self) -> usize {
-        self.line.extent(self.lines) * self.width * self.channels
+        self.elements_of(self.lines)
     }
 
     /// Most positions of a block.
@@ -170,21 +177,36 @@ impl Direct {
         (image, line..line + most.min(end - start))
     }
 
+    /// Runs of taps, and elements of each.
+    pub fn runs(&self) -> [usize; 2] {
+        [self.runs.len(), self.length]
+    }
+
+    /// Distance in a block between the elements of neighbouring positions of a line.
+    pub fn step(&self) -> usize {
+        self.position.step as usize * self.channels
+    }
+
+    /// Elements of a block of `lines` lines of an image.
+    pub fn elements_of(&self, lines: usize) -> usize {
+        self.line.extent(lines) * self.width * self.channels
+    }
+
     /// Copies the part of the source that some lines of an image reach, with zeros outside the
-    /// source.
+    /// source. `copied` copies elements to the numbers of the block.
     ///
     /// # Safety
     ///
     /// The source is the whole tensor from the group's first channel on. The destination is valid
-    /// to write as many elements as a block has, and does not overlap the source. The machine has
-    /// the vector instructions.
-    pub unsafe fn copy<T: Element>(
+    /// to write as many elements as a block has, and does not overlap the source. `copied` is safe
+    /// to call for elements of the source and numbers of the destination.
+    pub unsafe fn copy<T: Copy, N: Zeroable>(
         &self,
-        simd: Simd,
         source: *const T,
         image: usize,
         lines: &Range<usize>,
-        destination: *mut T::Wide,
+        destination: *mut N,
+        copied: impl Fn(*const T, *mut N, usize),
     ) {
         let (line, position, channels) = (&self.line, &self.position, self.channels);
         let (first, _) = reach(line);
@@ -210,10 +232,10 @@ impl Direct {
                 let from = (image * line.source + at) * position.source + left.max(0) as usize;
                 let (from, to) = (source.add(from * self.all_channels), to.add(before * channels));
                 if channels == self.all_channels {
-                    copy(simd, from, to, met * channels);
+                    copied(from, to, met * channels);
                 } else {
                     for x in 0..met {
-                        copy(simd, from.add(x * self.all_channels), to.add(x * channels), channels);
+                        copied(from.add(x * self.all_channels), to.add(x * channels), channels);
                     }
                 }
                 zeros(to.add(met * channels), after * channels);
@@ -225,9 +247,9 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// The block was copied for `block.lines` lines. The filter has rows for all taps and
-    /// channels, and contiguous columns, those of out. Out is valid to write and no other code
-    /// uses it. The machine has the vector instructions.
+    /// The block was copied for `block.lines` lines. The filter has rows for all runs of taps, and
+    /// contiguous columns, those of out. Out is valid to write and no other code uses it. The
+    /// machine has the vector instructions.
     pub unsafe fn products<N: Copy + 'static>(
         &self,
         block: &Block<'_, N>,
@@ -235,7 +257,7 @@ impl Direct {
         out: Out<N>,
     ) {
         let rows = &self.positions[..block.lines * self.position.rows];
-        let gather = Gather { rows, runs: &self.runs, length: self.length };
+        let gather = block.gather(rows, &self.runs, self.length);
         // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the filter
         // and out.
         unsafe { block.multiply(&gather, 1, filter, out, false) };
@@ -247,8 +269,8 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// The block was copied for `block.lines` lines. The cotangent has a row for each of their
-    /// positions, and contiguous columns, those of out. Out is valid to write, and to read if it
+    /// The block was made for sums, for `block.lines` lines. The cotangent has a row for each of
+    /// their positions, and contiguous columns, those of out. Out is valid to write, and to read if it
     /// is added to, and no other code uses it. The machine has the vector instructions.
     pub unsafe fn sums<N: Copy + 'static>(
         &self,
@@ -259,11 +281,10 @@ impl Direct {
         add: bool,
     ) {
         let runs = &self.down[..block.lines];
-        let gather = Gather { rows: &self.entries[entries], runs, length: self.position.rows };
-        let step = self.position.step as usize * self.channels;
+        let gather = block.gather(&self.entries[entries], runs, self.position.rows);
         // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the
         // cotangent and out.
-        unsafe { block.multiply(&gather, step, cotangent, out, add) };
+        unsafe { block.multiply(&gather, self.step(), cotangent, out, add) };
     }
 }
 
@@ -271,6 +292,10 @@ impl Direct {
 pub(super) struct Block<'a, N: 'static> {
     pub kernels: &'a Kernels<N>,
     pub at: *const N,
+    /// Bytes of an element of the block.
+    pub size: usize,
+    /// Whether the kernels take numbers in the [order](self) of pairs.
+    pub exchanged: bool,
     /// Lines of an image in the block.
     pub lines: usize,
 }
@@ -285,6 +310,11 @@ pub(super) struct Out<N> {
 }
 
 impl<N: Copy> Block<'_, N> {
+    /// The addresses of gathered rows.
+    fn gather<'g>(&self, rows: &'g [usize], runs: &'g [usize], length: usize) -> Gather<'g> {
+        Gather { rows, runs, length, size: self.size, exchanged: self.exchanged }
+    }
+
     /// Computes a row of out for each of the gathered rows; the steps of a run are `step` apart.
     ///
     /// # Safety

@@ -4,11 +4,11 @@
 //! A task computes the rows of a block, or of a tile. For a tile it copies the patches, a part of
 //! the taps at a time, and adds up their products with the filter.
 
-use super::direct::{Block, Direct, Out};
+use super::direct::{Direct, Out};
+use super::operands::Form;
 use super::{Run, round};
 use crate::call::chained::{Products, Rows};
-use crate::call::element::{Element, Number};
-use crate::call::product::strip::Kernels;
+use crate::call::element::Element;
 use crate::call::{Kernels as _, room, take};
 use crate::nest::Part;
 use crate::pool::TaskPanicked;
@@ -18,19 +18,19 @@ use wengert_core::call::Direction;
 impl Run<'_> {
     /// Computes the result, or the cotangent of the input.
     pub(super) fn forward<T: Element>(&self) -> Result<(), TaskPanicked> {
+        let form = self.direct.as_ref().and_then(|_| Form::of::<T>(self.workspace.simd()));
         if self.filter_apart() {
-            self.copy_filter::<T>()?;
+            self.copy_filter::<T>(form.as_ref())?;
         }
         let pool = self.workspace.pool();
-        let kernels = T::Wide::kernels(self.workspace.simd());
-        if let (Some(direct), Some(kernels)) = (&self.direct, kernels) {
+        if let (Some(direct), Some(form)) = (&self.direct, &form) {
             let (groups, blocks) = (self.call.groups, direct.blocks());
             return pool.parallel_for(self.call.batch * blocks * groups, |thread, task| {
                 let (group, rest) = (task % groups, task / groups);
                 let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
                 // SAFETY: the lines exist, and no other task computes them for this group; the
                 // copy of the filter is complete.
-                unsafe { self.block::<T>(thread, direct, kernels, group, image, lines) };
+                unsafe { self.block::<T>(thread, direct, form, group, image, lines) };
             });
         }
         let (positions, rows, groups) = (self.patches.rows(), self.division.rows, self.call.groups);
@@ -59,21 +59,20 @@ impl Run<'_> {
         &self,
         thread: usize,
         direct: &Direct,
-        kernels: &Kernels<T::Wide>,
+        form: &Form<T::Wide>,
         group: usize,
         image: usize,
         lines: Range<usize>,
     ) {
         let (simd, columns) = (self.workspace.simd(), self.columns());
         let source = self.source::<T>().wrapping_add(group * self.patches.channels());
-        let filter = self.filter_view::<T>(group);
+        let filter = self.filter_of_form::<T>(form, group);
         let row = self.call.groups * columns;
         let count = lines.len() * direct.positions_of_line();
         let first = direct.first_of(image, &lines);
         let out = self.arguments.result::<T>().wrapping_add(first * row + group * columns);
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
-        let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
         let wide =
             take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
         let (sums, sums_row) = if T::HALF { (wide, columns) } else { (out.cast(), row) };
@@ -81,8 +80,7 @@ impl Run<'_> {
         // has rows for all taps and channels. The sums belong to this task, in out or in scratch
         // memory.
         unsafe {
-            direct.copy(simd, source, image, &lines, block);
-            let block = Block { kernels, at: block, lines: lines.len() };
+            let block = form.block(direct, source, image, &lines, &mut free);
             direct.products(&block, filter, Out { at: sums, columns, row: sums_row });
             if T::HALF {
                 round(simd, [count, columns], sums, sums_row, out, row);
@@ -107,9 +105,8 @@ impl Run<'_> {
         let out = self.arguments.result::<T>().wrapping_add(tile.start * row + group * columns);
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
-        let plain = if T::HALF { None } else { self.patches.plain(source, group) };
-        let patches =
-            take::<T::Wide>(&mut free, self.division.rows * self.division.taps * channels);
+        let plain = self.patches.plain(source, group);
+        let patches = take::<T>(&mut free, self.division.rows * self.division.taps * channels);
         let sums = if T::HALF {
             let at = take::<T::Wide>(&mut free, tile.len() * columns).as_mut_ptr();
             Rows { at, distance: columns }
@@ -126,10 +123,10 @@ impl Run<'_> {
             // taps and channels. The sums belong to this task, in out or in scratch memory.
             unsafe {
                 let lhs = match plain {
-                    Some(view) => view.from(tile.start, 0).plain(),
+                    Some(view) => view.from(tile.start, 0),
                     None => {
                         let (rows, taps) = (tile.clone(), taps.clone());
-                        self.patches.fill(simd, source, group, rows, taps, patches.as_mut_ptr())
+                        self.patches.fill(source, group, rows, taps, patches.as_mut_ptr())
                     }
                 };
                 let rhs = filter.from(start * channels, 0);

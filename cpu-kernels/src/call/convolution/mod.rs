@@ -1,8 +1,7 @@
 //! Convolutions on the CPU: products of [patches] with the filter, or with the result's cotangent.
 //!
-//! - The result and the input's cotangent are computed by [tiles of rows](forward). The input's
-//!   cotangent needs a filter with exchanged channels, and halves need a widened one. That copy is
-//!   made once per run, in memory that the call keeps.
+//! - The result and the input's cotangent are computed by [tiles of rows](forward), with a
+//!   [filter] that may be copied.
 //! - The filter's cotangent is a [sum over all positions](weight_gradient). It is divided by taps.
 //!   If there are too few taps for several threads, it is also divided into a fixed number of
 //!   ranges of positions, whose partial sums are added in order.
@@ -10,26 +9,34 @@
 //! The matrix of patches is either implicit ([direct]) or copied, one part that fits into the
 //! cache at a time ([patches]). It is copied if the source is dilated (zeros between its
 //! positions), if images are tiny or have three axes, if vectors of channels would not be whole,
-//! or if the filter is so large that its panels must be packed. Every element of the result is
-//! the same chain of additions either way.
+//! or if the filter is so large that its panels must be packed. This depends on the call only, and
+//! not on the batch.
+//!
+//! # Order
+//!
+//! Every element of the result is one chain of fused multiply-adds in the dtype of the arithmetic,
+//! over taps and their channels, or over positions. Of bf16, neighbouring terms are
+//! [pairs](super::product::pairs), of which the second comes first. A machine multiplies them at
+//! once, or by conversion in the same order. The runs of terms that are divided into pairs are
+//! those of [direct] products, or the parts of patches that are copied at a time.
 
 mod direct;
+mod filter;
 mod forward;
+mod operands;
 mod patches;
 mod weight_gradient;
 
 use super::element::{Element, with_element};
 use super::finish::{Places, finish};
-use super::panel::{self, View, widen};
 use super::{Arguments, Compile, Kernels, array, product};
 use crate::memory::Workspace;
-use crate::pool::TaskPanicked;
 use crate::simd::Simd;
 use direct::Direct;
 use patches::Patches;
 use std::ops::Deref;
+use wengert_core::Diagnostic;
 use wengert_core::call::{Convolution, Direction};
-use wengert_core::{DType, Diagnostic};
 
 /// A convolution, ready to run.
 #[derive(Debug)]
@@ -106,7 +113,7 @@ impl CompiledConvolution {
     /// Whether the products' filter, or its cotangent, is in the shared memory.
     fn filter_apart(&self) -> bool {
         match self.call.direction {
-            Direction::Forward => self.call.dtype.is_half(),
+            Direction::Forward => self.call.dtype.is_half() && self.direct.is_some(),
             Direction::InputGradient => true,
             Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
         }
@@ -116,32 +123,37 @@ impl CompiledConvolution {
 impl Kernels for CompiledConvolution {
     fn scratch(&self) -> usize {
         let Division { taps, rows, .. } = self.division;
-        let half = self.call.dtype.is_half();
-        if let Some(direct) = &self.direct {
-            // The block; for halves, its positions' sums or cotangents as well.
-            let wide =
-                if half { array(&[direct.positions(), self.columns(), self.size]) } else { 0 };
-            return array(&[direct.elements(), self.size]).saturating_add(wide);
-        }
-        let patches = array(&[rows, taps, self.patches.channels(), self.size]);
-        // For halves, the sums of a tile, or the cotangent that its patches are multiplied with.
-        let wide = if half { array(&[rows, self.columns(), self.size]) } else { 0 };
-        let width = taps.saturating_mul(self.patches.channels());
-        let size = match self.call.direction {
-            Direction::FilterGradient => [width, self.columns(), rows],
-            Direction::Forward | Direction::InputGradient => [rows, self.columns(), width],
+        let sums = self.call.direction == Direction::FilterGradient;
+        // The sums of halves, before they are rounded.
+        let wide = |rows: usize| match self.call.dtype.is_half() && !sums {
+            true => array(&[rows, self.columns(), self.size]),
+            false => 0,
         };
-        let dtype = if half { DType::F32 } else { self.call.dtype };
-        [patches, wide, product::scratch(dtype, size)].into_iter().fold(0, usize::saturating_add)
+        if let Some(direct) = &self.direct {
+            let operands = with_element!(self.call.dtype, T => {
+                operands::scratch::<T>(direct, self.columns(), sums)
+            });
+            return operands.saturating_add(wide(direct.positions()));
+        }
+        let width = taps.saturating_mul(self.patches.channels());
+        let patches = array(&[rows, width, self.call.dtype.size()]);
+        let size = match sums {
+            true => [width, self.columns(), rows],
+            false => [rows, self.columns(), width],
+        };
+        let products = product::scratch(self.call.dtype, size);
+        [patches, wide(rows), products].into_iter().fold(0, usize::saturating_add)
     }
 
     /// The copy of the filter, or partial sums of its cotangent.
     fn shared(&self, _: usize) -> usize {
-        if self.filter_apart() {
-            array(&[self.filter(), self.division.ranges, self.size])
-        } else {
-            0
+        if !self.filter_apart() {
+            return 0;
         }
+        // Products of patches read a filter in its own dtype.
+        let patches = self.direct.is_none() && self.call.direction == Direction::InputGradient;
+        let size = if patches { self.call.dtype.size() } else { self.size };
+        array(&[self.filter(), self.division.ranges, size])
     }
 
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
@@ -172,72 +184,6 @@ impl Deref for Run<'_> {
     type Target = CompiledConvolution;
     fn deref(&self) -> &CompiledConvolution {
         self.convolution
-    }
-}
-
-impl Run<'_> {
-    /// The shared memory, as numbers of the arithmetic.
-    fn shared_numbers<T: Element>(&self) -> *mut T::Wide {
-        self.memory.cast()
-    }
-
-    /// The filter of a group as the right operand of products: a row for each tap and channel of
-    /// the patches.
-    fn filter_view<T: Element>(&self, group: usize) -> View<T::Wide> {
-        let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
-        let copy = self.shared_numbers::<T>().cast_const();
-        if direction == Direction::InputGradient {
-            let rows = self.patches.taps() * output_channels;
-            let at = copy.wrapping_add(group * rows * input_channels);
-            return View { at, row: input_channels, column: 1 };
-        }
-        let first = group * output_channels;
-        let row = groups * output_channels;
-        if self.filter_apart() {
-            View { at: copy.wrapping_add(first), row, column: 1 }
-        } else {
-            View { at: self.arguments.operand::<T>(1).wrapping_add(first), row, column: 1 }.plain()
-        }
-    }
-
-    /// Copies the filter: widened only, or, for the input's cotangent, with a row for each group,
-    /// tap and channel of the result, and contiguous channels of the input.
-    fn copy_filter<T: Element>(&self) -> Result<(), TaskPanicked> {
-        let Convolution { groups, input_channels, output_channels, direction, .. } = self.call;
-        let (simd, pool) = (self.workspace.simd(), self.workspace.pool());
-        if direction == Direction::Forward {
-            let elements = self.filter();
-            return pool.parallel_for(elements.div_ceil(PATCHES), |_, task| {
-                let start = task * PATCHES;
-                let from = self.arguments.operand::<T>(1).wrapping_add(start);
-                let to = self.shared_numbers::<T>().wrapping_add(start);
-                // SAFETY: the elements exist, and the copy has room for all; no other task writes
-                // these.
-                unsafe { widen(simd, from, to, PATCHES.min(elements - start)) };
-            });
-        }
-        let taps = self.patches.taps();
-        pool.parallel_for(groups * taps, |_, task| {
-            let (group, tap) = (task / taps, task % taps);
-            let row = groups * output_channels;
-            let at = tap * input_channels * row + group * output_channels;
-            let at = self.arguments.operand::<T>(0).wrapping_add(at);
-            let view = View { at, row: 1, column: row };
-            let to =
-                self.shared_numbers::<T>().wrapping_add(task * output_channels * input_channels);
-            // SAFETY: the channels of the tap exist, and the copy has room for those of all taps;
-            // no other task writes these.
-            unsafe {
-                if !T::HALF {
-                    panel::transposed(simd, view.plain(), [output_channels, input_channels], to);
-                } else {
-                    for c in 0..output_channels {
-                        let to = to.add(c * input_channels);
-                        (0..input_channels).for_each(|i| to.add(i).write(view.get(c, i).wide()));
-                    }
-                }
-            }
-        })
     }
 }
 

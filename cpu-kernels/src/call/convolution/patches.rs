@@ -5,10 +5,11 @@
 //! source's at the tap's position, or 0 outside the source. The whole matrix is never
 //! materialised: a part of some rows and taps fits into the cache. With few channels the columns
 //! of that part are contiguous, otherwise the rows are, so that the copied runs are long.
+//!
+//! Patches have the dtype of the source. The products widen halves, or multiply pairs of them.
 
-use crate::call::element::{Element, Number};
-use crate::call::panel::{View, widen};
-use crate::simd::Simd;
+use crate::call::panel::View;
+use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
 use wengert_core::call::{Convolution, Window};
 
@@ -118,7 +119,7 @@ impl Patches {
 
     /// The patches of a group as a view of the source, if each patch is one element and each
     /// element is one patch.
-    pub fn plain<T: Element>(&self, source: *const T, group: usize) -> Option<View<T>> {
+    pub fn plain<T>(&self, source: *const T, group: usize) -> Option<View<T>> {
         let same = |a: &Axis| {
             a.rows == a.source
                 && a.taps == 1
@@ -130,23 +131,20 @@ impl Patches {
         self.axes.iter().all(same).then_some(View { at, row: self.all_channels, column: 1 })
     }
 
-    /// Writes the part of `rows` and `taps` of a group's patches, densely, in the dtype of the
-    /// arithmetic. Returns a view of it.
+    /// Writes the part of `rows` and `taps` of a group's patches, densely. Returns a view of it.
     ///
     /// # Safety
     ///
     /// The source is the whole tensor. The destination is valid to write `rows × taps × channels`
-    /// numbers and does not overlap the source. Rows and taps exist. The machine has the vector
-    /// instructions.
-    pub unsafe fn fill<T: Element>(
+    /// elements and does not overlap the source. Rows and taps exist.
+    pub unsafe fn fill<T: Pod>(
         &self,
-        simd: Simd,
         source: *const T,
         group: usize,
         rows: Range<usize>,
         taps: Range<usize>,
-        destination: *mut T::Wide,
-    ) -> View<T::Wide> {
+        destination: *mut T,
+    ) -> View<T> {
         let width = taps.len() * self.channels;
         let count = rows.len();
         let columns = self.channels <= FEW && self.axes[2].divisor == 1 && count > 1;
@@ -190,7 +188,7 @@ impl Patches {
                         self.columns(line, start..end, k..last_tap, to, count);
                     } else {
                         let to = destination.add(done * width + column);
-                        self.rows_of_line(simd, line, start..end, k..last_tap, to, width);
+                        self.rows_of_line(line, start..end, k..last_tap, to, width);
                     }
                 }
                 tap += last_tap - k;
@@ -215,12 +213,12 @@ impl Patches {
     /// The line is in the source. The destination is valid to write a number for each row, tap
     /// and channel, with columns `distance` apart. The divisor is 1.
     #[inline]
-    unsafe fn columns<T: Element>(
+    unsafe fn columns<T: Pod>(
         &self,
         line: Option<*const T>,
         rows: Range<usize>,
         taps: Range<usize>,
-        destination: *mut T::Wide,
+        destination: *mut T,
         distance: usize,
     ) {
         let axis = &self.axes[2];
@@ -246,11 +244,10 @@ impl Patches {
                     let from = line.add(from as usize * self.all_channels + channel);
                     let stride = axis.step as usize * self.all_channels;
                     if stride == 1 {
-                        (0..met).for_each(|k| to.add(before + k).write(from.add(k).read().wide()));
+                        from.copy_to_nonoverlapping(to.add(before), met);
                     } else {
-                        (0..met).for_each(|k| {
-                            to.add(before + k).write(from.add(k * stride).read().wide())
-                        });
+                        (0..met)
+                            .for_each(|k| to.add(before + k).write(from.add(k * stride).read()));
                     }
                     zeros(to.add(before + met), count - before - met);
                 }
@@ -265,13 +262,12 @@ impl Patches {
     ///
     /// As for [`columns`](Self::columns), with rows `distance` apart, and any divisor.
     #[inline]
-    unsafe fn rows_of_line<T: Element>(
+    unsafe fn rows_of_line<T: Pod>(
         &self,
-        simd: Simd,
         line: Option<*const T>,
         rows: Range<usize>,
         taps: Range<usize>,
-        destination: *mut T::Wide,
+        destination: *mut T,
         distance: usize,
     ) {
         for (n, row) in rows.enumerate() {
@@ -279,7 +275,7 @@ impl Patches {
             unsafe {
                 let to = destination.add(n * distance);
                 match line {
-                    Some(line) => self.fill_line(simd, line, row, taps.clone(), to),
+                    Some(line) => self.fill_line(line, row, taps.clone(), to),
                     None => zeros(to, taps.len() * self.channels),
                 }
             }
@@ -293,13 +289,12 @@ impl Patches {
     ///
     /// The line is in the source, and the destination is valid to write the taps' channels.
     #[inline]
-    unsafe fn fill_line<T: Element>(
+    unsafe fn fill_line<T: Pod>(
         &self,
-        simd: Simd,
         line: *const T,
         row: usize,
         taps: Range<usize>,
-        destination: *mut T::Wide,
+        destination: *mut T,
     ) {
         let axis = &self.axes[2];
         let channels = self.channels;
@@ -317,7 +312,7 @@ impl Patches {
                 zeros(destination, before);
                 if met > 0 {
                     let from = line.add((at.max(0) as usize) * channels);
-                    copy(simd, from, destination.add(before), met);
+                    copy(from, destination.add(before), met);
                 }
                 zeros(destination.add(before + met), taps.len() * channels - before - met);
                 return;
@@ -325,7 +320,7 @@ impl Patches {
             for (n, tap) in taps.enumerate() {
                 let destination = destination.add(n * channels);
                 match axis.meets(row, tap) {
-                    Some(at) => copy(simd, line.add(at * self.all_channels), destination, channels),
+                    Some(at) => copy(line.add(at * self.all_channels), destination, channels),
                     None => zeros(destination, channels),
                 }
             }
@@ -336,26 +331,21 @@ impl Patches {
 /// Longest run for which a loop is faster than calling a copy.
 const SHORT: usize = 8;
 
-/// Copies `count` elements, widened to the dtype of the arithmetic.
+/// Copies `count` elements.
 ///
 /// # Safety
 ///
-/// As for [`widen`].
+/// The source is valid to read and the destination to write `count` elements; they do not overlap.
 #[inline(always)]
-pub(super) unsafe fn copy<T: Element>(
-    simd: Simd,
-    source: *const T,
-    destination: *mut T::Wide,
-    count: usize,
-) {
-    // SAFETY: every index is below the count; the caller's promise is that of `widen`.
+pub(super) unsafe fn copy<T: Copy>(source: *const T, destination: *mut T, count: usize) {
+    // SAFETY: every index is below the count; the caller guarantees the memory.
     unsafe {
         if count > SHORT {
-            widen(simd, source, destination, count);
+            source.copy_to_nonoverlapping(destination, count);
             return;
         }
         for k in 0..count {
-            destination.add(k).write(source.add(k).read().wide());
+            destination.add(k).write(source.add(k).read());
         }
     }
 }
@@ -366,9 +356,9 @@ pub(super) unsafe fn copy<T: Element>(
 ///
 /// The destination is valid to write `count` numbers.
 #[inline(always)]
-pub(super) unsafe fn zeros<T: Number>(destination: *mut T, count: usize) {
+pub(super) unsafe fn zeros<T: Zeroable>(destination: *mut T, count: usize) {
     for k in 0..count {
         // SAFETY: k is below the count.
-        unsafe { destination.add(k).write(T::ZERO) };
+        unsafe { destination.add(k).write(T::zeroed()) };
     }
 }

@@ -1,12 +1,12 @@
 //! The filter's cotangent: for each tap and channel, a row of the product of the transposed
 //! patches with the result's cotangent.
 
-use super::direct::{Block, Direct, Out};
+use super::direct::{Direct, Out};
+use super::operands::Form;
 use super::{Division, PATCHES, Run, round};
 use crate::call::chained::{Products, Rows};
 use crate::call::element::{Element, Number};
-use crate::call::panel::{self, View};
-use crate::call::product::strip::Kernels;
+use crate::call::panel::View;
 use crate::call::take;
 use crate::pool::TaskPanicked;
 use std::ops::Range;
@@ -20,6 +20,7 @@ impl Run<'_> {
         let unit = self.direct.as_ref().map_or(1, Direct::positions_of_line);
         let length = positions.div_ceil(ranges).next_multiple_of(unit.max(1));
         let blocks = all.div_ceil(taps);
+        let form = self.direct.as_ref().and_then(|_| Form::of::<T>(simd));
         pool.parallel_for(groups * blocks * ranges, |thread, task| {
             let (group, rest) = (task % groups, task / groups);
             let (block, range) = (rest % blocks, rest / blocks);
@@ -28,9 +29,9 @@ impl Run<'_> {
             let part = Part { group, taps, range, positions };
             // SAFETY: the taps and positions exist, and no other task has them for this group.
             unsafe {
-                match (&self.direct, T::Wide::kernels(simd)) {
-                    (Some(direct), Some(kernels)) => {
-                        self.sum_of_blocks::<T>(thread, direct, kernels, part);
+                match (&self.direct, &form) {
+                    (Some(direct), Some(form)) => {
+                        self.sum_of_blocks::<T>(thread, direct, form, part);
                     }
                     _ => self.sum::<T>(thread, part),
                 }
@@ -86,36 +87,28 @@ impl Run<'_> {
         &self,
         thread: usize,
         direct: &Direct,
-        kernels: &Kernels<T::Wide>,
+        form: &Form<T::Wide>,
         part: Part,
     ) {
         let Rows { at: sums, distance: row } = self.sums::<T>(&part);
         let Part { group, taps, positions, .. } = part;
-        let (simd, channels, columns) =
-            (self.workspace.simd(), self.patches.channels(), self.columns());
+        let (channels, columns) = (self.patches.channels(), self.columns());
         let entries = taps.start * channels..taps.end * channels;
         let cotangent = self.cotangent::<T>(group);
         let source = self.arguments.operand::<T>(0).wrapping_add(group * channels);
         let mut scratch = self.workspace.scratch(thread);
-        let mut free = &mut scratch[..];
-        let block = take::<T::Wide>(&mut free, direct.elements()).as_mut_ptr();
-        let wide = if T::HALF { direct.positions() * columns } else { 0 };
-        let wide = take::<T::Wide>(&mut free, wide).as_mut_ptr();
         let mut at = positions.start;
         while at < positions.end {
             let (image, lines) = direct.beginning(&(at..positions.end));
             let count = lines.len() * direct.positions_of_line();
             let add = at > positions.start;
-            // SAFETY: the block, and the cotangent of halves, fit into the memory taken for them;
-            // the sums belong to this task.
+            let mut free = &mut scratch[..];
+            // SAFETY: the scratch memory has room for the operands; the positions exist, and the
+            // sums belong to this task.
             unsafe {
-                direct.copy(simd, source, image, &lines, block);
+                let block = form.block_of_sums(direct, source, image, &lines, &mut free);
                 let rhs = cotangent.from(at, 0);
-                let rhs = match T::HALF {
-                    true => panel::widened(simd, rhs, [count, columns], wide),
-                    false => rhs.plain(),
-                };
-                let block = Block { kernels, at: block, lines: lines.len() };
+                let rhs = form.cotangent(direct, rhs, [lines.len(), columns], &mut free);
                 direct.sums(&block, entries.clone(), rhs, Out { at: sums, columns, row }, add);
             }
             at += count;
@@ -146,31 +139,21 @@ impl Run<'_> {
         let most = self.division.rows;
         let mut scratch = self.workspace.scratch(thread);
         let mut free = &mut scratch[..];
-        let patches = take::<T::Wide>(&mut free, most * self.division.taps * channels).as_mut_ptr();
-        let wide =
-            take::<T::Wide>(&mut free, if T::HALF { most * columns } else { 0 }).as_mut_ptr();
+        let patches = take::<T>(&mut free, most * self.division.taps * channels).as_mut_ptr();
+        let plain = self.patches.plain(source, group);
         let mut products = Products { simd, free };
         let mut start = positions.start;
         // Runs once even without positions, to write zeros.
         loop {
             let part = start..positions.end.min(start + most);
-            // SAFETY: the patches, and the cotangent of halves, fit into the memory taken for
-            // them; the sums belong to this task.
+            // SAFETY: the patches fit into the memory taken for them; the sums belong to this task.
             unsafe {
-                let plain = if T::HALF { None } else { self.patches.plain(source, group) };
                 let matrix = match plain {
-                    Some(view) => view.from(part.start, 0).plain(),
-                    None => {
-                        self.patches.fill(simd, source, group, part.clone(), taps.clone(), patches)
-                    }
+                    Some(view) => view.from(part.start, 0),
+                    None => self.patches.fill(source, group, part.clone(), taps.clone(), patches),
                 };
                 let lhs = matrix.transposed();
                 let rhs = cotangent.from(part.start, 0);
-                let rhs = if T::HALF {
-                    panel::widened(simd, rhs, [part.len(), columns], wide)
-                } else {
-                    rhs.plain()
-                };
                 let add = start > positions.start;
                 let size = [width, columns, part.len()];
                 products.multiply(size, sums, add, lhs, rhs);

@@ -3,6 +3,12 @@
 //!
 //! Packing the patches copies every element of the source once for each tap of the filter. For a
 //! filter of few channels that costs as much as the multiplications.
+//!
+//! The steps are grouped in runs whose addresses are equidistant. A kernel of [pairs](super::pairs)
+//! takes two neighbouring terms of a run at a time, and reads them as one number. They are adjacent,
+//! at any address: a run of bf16 needs no copy and no alignment. The last term of an odd run is
+//! multiplied alone. Kernels of numbers take the second term of each pair first if the run is
+//! [exchanged](Gather::exchanged), so they add in the same order.
 
 use super::strip::{Gather, Strip};
 use super::vector::Vector;
@@ -45,7 +51,10 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
     out: *mut V::Number,
 ) {
     let rows: &[usize; ROWS] = gather.rows[..ROWS].try_into().expect("the slice has so many");
-    let rows: [*const V::Number; ROWS] = std::array::from_fn(|i| strip.lhs.wrapping_add(rows[i]));
+    let lhs = strip.lhs.cast::<u8>();
+    let rows: [*const u8; ROWS] = std::array::from_fn(|i| lhs.wrapping_add(rows[i] * gather.size));
+    let lhs_step = strip.lhs_step * gather.size;
+    let [first, second] = if gather.exchanged { [1, 0] } else { [0, 1] };
     let mut sums = [[V::zero(); WIDE]; ROWS];
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
@@ -56,20 +65,37 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
                 }
             }
         }
-        for run in gather.runs {
-            let mut at = *run;
-            for _ in 0..gather.length {
+        macro_rules! step {
+            ($broadcast:path, $at:expr, $rhs:expr) => {
+                let (at, rhs) = ($at, $rhs);
                 let mut right = [V::zero(); WIDE];
                 for (v, y) in right.iter_mut().enumerate() {
-                    *y = V::load(rhs.add(v * V::LANES));
+                    *y = V::load(rhs.wrapping_add(v * V::LANES));
                 }
                 for (i, row) in sums.iter_mut().enumerate() {
-                    let x = V::splat(rows[i].add(at).read());
+                    let x = $broadcast(rows[i].wrapping_add(at));
                     for (sum, y) in row.iter_mut().zip(right) {
                         *sum = sum.plus_product(x, y);
                     }
                 }
-                at = at.wrapping_add(strip.lhs_step);
+            };
+        }
+        for run in gather.runs {
+            let mut at = run * gather.size;
+            for _ in 0..gather.length / 2 {
+                if V::PAIRED {
+                    step!(V::broadcast, at, rhs);
+                    rhs = rhs.wrapping_add(strip.rhs_step);
+                } else {
+                    let (first_rhs, second_rhs) = (first * strip.rhs_step, second * strip.rhs_step);
+                    step!(V::broadcast, at + first * lhs_step, rhs.wrapping_add(first_rhs));
+                    step!(V::broadcast, at + second * lhs_step, rhs.wrapping_add(second_rhs));
+                    rhs = rhs.wrapping_add(2 * strip.rhs_step);
+                }
+                at += 2 * lhs_step;
+            }
+            if gather.length % 2 == 1 {
+                step!(V::broadcast_alone, at, rhs);
                 rhs = rhs.wrapping_add(strip.rhs_step);
             }
         }

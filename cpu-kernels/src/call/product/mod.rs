@@ -80,10 +80,10 @@ mod few;
 mod gather;
 mod lanes;
 pub(super) mod micro;
-mod pack;
+pub(super) mod pack;
 #[cfg(target_arch = "x86_64")]
 mod paired_stream;
-mod pairs;
+pub(super) mod pairs;
 mod plain;
 mod prefetch;
 pub(super) mod stream;

@@ -10,7 +10,7 @@ use crate::kernels::squares;
 use crate::simd::{Simd, multiversioned};
 
 /// Lines of an operand: rows of lhs, or columns of rhs.
-pub(super) struct Lines<T> {
+pub(in crate::call) struct Lines<T> {
     pub at: *const T,
     /// Distance between lines.
     pub across: usize,

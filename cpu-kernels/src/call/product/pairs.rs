@@ -12,9 +12,9 @@ use crate::simd::{Simd, multiversioned};
 use std::ptr::swap;
 
 /// The padding of a term of lhs without a partner.
-pub(super) const BESIDE_LHS: u16 = 0x8000;
+pub(in crate::call) const BESIDE_LHS: u16 = 0x8000;
 /// The padding of a term of rhs without a partner.
-pub(super) const BESIDE_RHS: u16 = 0;
+pub(in crate::call) const BESIDE_RHS: u16 = 0;
 
 /// `to[p·step + l]` = the elements 2·p and 2·p + 1 of line l, the first in the lower half, for l
 /// in `0..width`; the last term of an odd `depth` is paired with `beside`.
@@ -24,7 +24,7 @@ pub(super) const BESIDE_RHS: u16 = 0;
 /// The elements are valid to read. `to` is valid to write `depth / 2`, rounded up, times `step`
 /// numbers and [`SLACK`](super::SLACK) more, which overlap none that are read. The step is not
 /// below the width. The machine has the vector instructions.
-pub(super) unsafe fn pack(
+pub(in crate::call) unsafe fn pack(
     simd: Simd,
     source: Lines<u16>,
     [width, depth]: [usize; 2],
@@ -64,7 +64,7 @@ pub(super) unsafe fn pack(
 
 /// Two terms in the bits of a number.
 #[inline(always)]
-fn pair_of(first: u16, second: u16) -> u32 {
+pub(super) fn pair_of(first: u16, second: u16) -> u32 {
     first as u32 | (second as u32) << 16
 }
 
@@ -101,8 +101,8 @@ unsafe fn interleaved(source: Lines<u16>, [width, pairs]: [usize; 2], to: *mut u
     }
     // Panels of rhs, and strips of lhs.
     by_width!(
-        32 in 16 14 in 8 13 in 8 12 in 8 11 in 8 10 in 8 9 in 8 8 in 8 7 in 7 6 in 6 5 in 5 4 in 4
-        3 in 3 2 in 2 1 in 1
+        32 in 16 16 in 16 14 in 8 13 in 8 12 in 8 11 in 8 10 in 8 9 in 8 8 in 8 7 in 7 6 in 6
+        5 in 5 4 in 4 3 in 3 2 in 2 1 in 1
     );
 }
 

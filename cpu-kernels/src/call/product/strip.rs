@@ -28,7 +28,10 @@ pub(in crate::call) struct Strip<T> {
 }
 
 /// The addresses of a [`Strip`]'s lhs, in place of `depth`. The element of row i and step s of a
-/// run is at `lhs + rows[i] + run + s · lhs_step`.
+/// run is at `lhs + rows[i] + run + s · lhs_step`, in units of `size` bytes.
+///
+/// For kernels of [pairs](super::pairs), these are the first elements of the pairs that begin at
+/// even steps; rhs has a row for each pair, and the last row of an odd run is padded.
 pub(in crate::call) struct Gather<'a> {
     /// Offsets of the rows, at least as many as the strip has.
     pub rows: &'a [usize],
@@ -36,6 +39,10 @@ pub(in crate::call) struct Gather<'a> {
     pub runs: &'a [usize],
     /// Steps of a run.
     pub length: usize,
+    /// Bytes of the unit of all offsets.
+    pub size: usize,
+    /// Whether of each two steps of a run the second comes first; only for kernels of numbers.
+    pub exchanged: bool,
 }
 
 /// Memory to prefetch during a tile, one cache line per step of k: `side` lines at the distance

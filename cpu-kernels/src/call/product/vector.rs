@@ -5,6 +5,8 @@
 //! size of an f32, and is loaded and broadcast like one; only the multiplication treats it as two
 //! numbers.
 
+#[cfg(target_arch = "x86_64")]
+use super::pairs::{BESIDE_LHS, pair_of};
 use crate::call::element::Number;
 #[cfg(target_arch = "x86_64")]
 use wengert_core::half::bf16;
@@ -13,9 +15,31 @@ use wengert_core::half::bf16;
 pub(in crate::call) trait Vector: Copy {
     type Number: Number;
     const LANES: usize;
+    /// Whether the lanes of operands are pairs of terms.
+    const PAIRED: bool = false;
     fn zero() -> Self;
     /// Broadcasts a number to every lane.
     fn splat(x: Self::Number) -> Self;
+    /// Broadcasts the number at any address to every lane.
+    ///
+    /// # Safety
+    ///
+    /// It is valid to read.
+    #[inline(always)]
+    unsafe fn broadcast(at: *const u8) -> Self {
+        // SAFETY: the caller guarantees it.
+        Self::splat(unsafe { at.cast::<Self::Number>().read_unaligned() })
+    }
+    /// [`broadcast`](Self::broadcast) of a term without a partner.
+    ///
+    /// # Safety
+    ///
+    /// The term is valid to read.
+    #[inline(always)]
+    unsafe fn broadcast_alone(at: *const u8) -> Self {
+        // SAFETY: the caller guarantees it.
+        unsafe { Self::broadcast(at) }
+    }
     /// # Safety
     ///
     /// As many numbers as there are lanes are valid to read.
@@ -191,6 +215,7 @@ impl Pairs {
 impl Vector for Pairs {
     type Number = f32;
     const LANES: usize = 16;
+    const PAIRED: bool = true;
     #[inline(always)]
     fn zero() -> Self {
         Pairs(Vector::zero())
@@ -198,6 +223,12 @@ impl Vector for Pairs {
     #[inline(always)]
     fn splat(x: f32) -> Self {
         Pairs(Vector::splat(x))
+    }
+    #[inline(always)]
+    unsafe fn broadcast_alone(at: *const u8) -> Self {
+        // SAFETY: the caller guarantees it.
+        let first = unsafe { at.cast::<u16>().read_unaligned() };
+        Self::splat(f32::from_bits(pair_of(first, BESIDE_LHS)))
     }
     #[inline(always)]
     unsafe fn load(at: *const f32) -> Self {
