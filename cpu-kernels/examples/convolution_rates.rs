@@ -1,6 +1,7 @@
-//! Speed of convolutions as calls, on 1 and 2 threads, in all three directions.
+//! Speed of convolutions as calls, on 1 and 2 threads, in all three directions, in f32 and bf16.
 //!
-//! A rate is that of the fastest of many runs on random numbers, in GFLOP/s.
+//! A rate is that of the fastest of many runs on random numbers, in GFLOP/s. The two dtypes take
+//! turns, run by run. The filter gradient of bf16 is f32.
 //!
 //! ```text
 //! cargo run --release -p wengert-cpu --example convolution_rates -- \
@@ -15,6 +16,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 use wengert_core::call::{Call, Convolution, Direction, Window};
+use wengert_core::half::bf16;
 use wengert_core::{DType, Diagnostic};
 use wengert_cpu::{Buffer, CompiledCall, Pool, Simd, Workspace};
 
@@ -35,7 +37,8 @@ fn main() -> Result<(), Diagnostic> {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     let shapes: Vec<&str> =
         if asked.is_empty() { SHAPES.to_vec() } else { asked.iter().map(String::as_str).collect() };
-    println!("{:24} {:>12} {:>12} {:>12}", "1 thread, 2", "forward", "input", "filter");
+    let [forward, input, filter] = ["forward", "input", "filter"];
+    println!("{:24} {:5} {forward:>12} {input:>12} {filter:>12}", "1 thread, 2", "dtype");
     let pools = [Arc::new(Pool::new(1)?), Arc::new(Pool::new(2)?)];
     for shape in shapes {
         measure(shape, &pools)?;
@@ -62,44 +65,71 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
     let window = vec![axis(height), axis(width)];
     let positions = batch * window[0].output * window[1].output;
     let flops = 2.0 * (positions * filter * filter * input_channels * output_channels) as f64;
-    let mut line = format!("{shape:24}");
+    let mut lines = ["f32", "bf16"].map(|dtype| format!("{shape:24} {dtype:5}"));
     for direction in [Direction::Forward, Direction::InputGradient, Direction::FilterGradient] {
-        let call = Convolution {
-            direction,
-            dtype: DType::F32,
-            batch,
-            groups: 1,
-            input_channels,
-            output_channels,
-            window: window.clone(),
-        };
         let mut state = 88_172_645_463_325_252;
         let input = random(batch * height * width * input_channels, &mut state);
         let taps = random(filter * filter * input_channels * output_channels, &mut state);
         let output = random(positions * output_channels, &mut state);
-        let (lhs, rhs, mut out) = match direction {
-            Direction::Forward => (&input, &taps, vec![0.0f32; output.len()]),
-            Direction::InputGradient => (&taps, &output, vec![0.0f32; input.len()]),
-            Direction::FilterGradient => (&input, &output, vec![0.0f32; taps.len()]),
+        let (lhs, rhs, out) = match direction {
+            Direction::Forward => (&input, &taps, output.len()),
+            Direction::InputGradient => (&taps, &output, input.len()),
+            Direction::FilterGradient => (&input, &output, taps.len()),
         };
-        let compiled = CompiledCall::new(&Call::Convolution(call))?;
-        let mut rates = Vec::new();
+        let halves = |x: &[f32]| x.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
+        let (half_lhs, half_rhs) = (halves(lhs), halves(rhs));
+        let mut out = vec![0.0f32; out];
+        let mut half_out = halves(&out);
+        let wide = direction == Direction::FilterGradient;
+        let compile = |dtype: DType| {
+            CompiledCall::new(&Call::Convolution(Convolution {
+                direction,
+                dtype,
+                wide: wide && dtype.is_half(),
+                batch,
+                groups: 1,
+                input_channels,
+                output_channels,
+                window: window.clone(),
+            }))
+        };
+        let calls = [compile(DType::F32)?, compile(DType::BF16)?];
+        let mut rates = [vec![], vec![]];
         for pool in pools {
             let mut workspace = Workspace::new(pool.clone(), Simd::choose()?)?;
-            compiled.reserve(&mut workspace)?;
-            let mut best = f64::INFINITY;
+            calls.iter().try_for_each(|call| call.reserve(&mut workspace))?;
+            let mut best = [f64::INFINITY; 2];
             for _ in 0..((4e10 / flops) as usize).clamp(5, 300) {
-                let mut buffers =
-                    [Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)];
-                let start = Instant::now();
-                compiled.run(&workspace, &mut buffers)?;
-                best = best.min(start.elapsed().as_secs_f64());
+                for (dtype, call) in calls.iter().enumerate() {
+                    let mut buffers = match (dtype, wide) {
+                        (0, _) => {
+                            [Buffer::reading(lhs), Buffer::reading(rhs), Buffer::writing(&mut out)]
+                        }
+                        (_, true) => [
+                            Buffer::reading(&half_lhs),
+                            Buffer::reading(&half_rhs),
+                            Buffer::writing(&mut out),
+                        ],
+                        (_, false) => [
+                            Buffer::reading(&half_lhs),
+                            Buffer::reading(&half_rhs),
+                            Buffer::writing(&mut half_out),
+                        ],
+                    };
+                    let start = Instant::now();
+                    call.run(&workspace, &mut buffers)?;
+                    best[dtype] = best[dtype].min(start.elapsed().as_secs_f64());
+                }
             }
-            rates.push(format!("{:.0}", flops / best / 1e9));
+            for (rates, best) in rates.iter_mut().zip(best) {
+                rates.push(format!("{:.0}", flops / best / 1e9));
+            }
         }
-        line += &format!(" {:>12}", rates.join(", "));
+        for (line, rates) in lines.iter_mut().zip(rates) {
+            *line += &format!(" {:>12}", rates.join(", "));
+        }
     }
-    println!("{line}");
+    lines.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 

@@ -175,12 +175,13 @@ fn convolve(c: &Convolution, operands: &[Literal]) -> Literal {
             }
         }
     }
-    let scalar = |(real, whole): &(f64, i64)| match c.dtype.is_float() {
-        true => Scalar::from_f64(c.dtype, *real),
-        false => Scalar::from_i64(c.dtype, *whole),
+    let dtype = c.result_dtype();
+    let scalar = |(real, whole): &(f64, i64)| match dtype.is_float() {
+        true => Scalar::from_f64(dtype, *real),
+        false => Scalar::from_i64(dtype, *whole),
     };
     let values: Vec<Scalar> = sums.iter().map(scalar).collect();
-    Literal::from_scalars(c.dtype, &shapes[computed], &values).expect("all have the dtype")
+    Literal::from_scalars(dtype, &shapes[computed], &values).expect("all have the dtype")
 }
 
 /// The matrices of one head in f64: a list of rows each.

@@ -30,8 +30,10 @@ attributes! {
         output_channels: usize,
         /// One entry for each spatial axis (1 to 3).
         window: Vec<Window>,
-        /// Dtype of all three tensors; halves are accumulated in f32.
+        /// Dtype of the two given tensors; halves are accumulated in f32.
         dtype: DType,
+        /// Whether the result of halves has the dtype of the sums, f32, instead of theirs.
+        wide: bool = false,
     }
 }
 
@@ -120,13 +122,18 @@ impl Window {
 }
 
 impl Convolution {
+    /// Dtype of the computed tensor.
+    pub fn result_dtype(&self) -> DType {
+        if self.wide { self.dtype.wide() } else { self.dtype }
+    }
+
     /// Types of input, filter and result.
     pub fn tensors(&self) -> Vec<TensorType> {
         let spatial = |f: fn(&Window) -> usize| self.window.iter().map(f).collect::<Vec<_>>();
         let ty = |head: &[usize], space: Vec<usize>, tail: &[usize]| {
             TensorType::new(self.dtype, head.iter().chain(&space).chain(tail).copied())
         };
-        vec![
+        let mut tensors = vec![
             ty(&[self.batch], spatial(|w| w.input), &[self.groups * self.input_channels]),
             ty(
                 &[],
@@ -134,7 +141,9 @@ impl Convolution {
                 &[self.input_channels, self.groups * self.output_channels],
             ),
             ty(&[self.batch], spatial(|w| w.output), &[self.groups * self.output_channels]),
-        ]
+        ];
+        tensors[self.direction.computed()].dtype = self.result_dtype();
+        tensors
     }
 
     fn result_type(&self) -> TensorType {
@@ -193,6 +202,8 @@ impl Contract for Convolution {
             help "1 to 3 are possible"
         );
         ensure!(self.dtype.is_float() || self.dtype.is_integer(), "convolution of {}", self.dtype);
+        ensure!(!self.wide || self.dtype.is_half(), "a wide convolution of {}", self.dtype;
+            help "only halves have sums of another dtype");
         if self.groups == 0
             || self
                 .window
@@ -263,7 +274,7 @@ impl Contract for Convolution {
         });
         let mut reference = Reference::new(types[computed].clone());
         for sum in sums {
-            let (value, error) = sum.finish_in(self.dtype);
+            let (value, error) = sum.finish_in(self.result_dtype());
             reference.push(value, error);
         }
         vec![reference]

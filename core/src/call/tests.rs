@@ -219,6 +219,7 @@ fn convolution(
         output_channels: 2,
         window,
         dtype,
+        wide: false,
     }
 }
 

@@ -110,7 +110,7 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         rhs,
         arguments,
         operand: call.dtype,
-        result: call.dtype,
+        result: call.result_dtype(),
         out,
         addends: Addends::default(),
         follower: None,

@@ -30,8 +30,17 @@ pub fn directions(
             output_channels,
             window,
             dtype,
+            wide: false,
         })
     })
+}
+
+/// The call of a convolution of halves, with a result in the dtype of the sums.
+pub fn wide(call: &Call) -> Call {
+    match call {
+        Call::Convolution(of) => Call::Convolution(Convolution { wide: true, ..of.clone() }),
+        _ => unreachable!("a convolution"),
+    }
 }
 
 /// Checks [`directions`].
@@ -44,7 +53,16 @@ fn check_all<D: Device>(
 ) {
     for call in directions(batch, groups, channels, window, dtype) {
         check::<D>(&call, || operands(&call, 77));
+        if dtype.is_half() {
+            check::<D>(&wide(&call), || operands(&call, 77));
+        }
     }
+}
+
+/// A dtype, and whether the result of halves is wide.
+fn dtypes() -> impl Strategy<Value = (DType, bool)> {
+    (prop::sample::select(&DTYPES[..]), any::<bool>())
+        .prop_map(|(dtype, is_wide)| (dtype, is_wide && dtype.is_half()))
 }
 
 fn windows(most: usize) -> impl Strategy<Value = Window> {
@@ -68,10 +86,11 @@ pub fn small_convolutions<D: Device>() {
         prop::collection::vec(windows(6), 2..3),
         prop::collection::vec(windows(4), 3..4),
     ];
-    let dtype = prop::sample::select(&DTYPES[..]);
-    let calls = (0usize..3, 0usize..3, 1usize..4, [0usize..5, 0usize..5], window, dtype).prop_map(
-        |(direction, batch, groups, channels, window, dtype)| {
-            directions(batch, groups, channels, window, dtype)[direction].clone()
+    let channels = [0usize..5, 0usize..5];
+    let calls = (0usize..3, 0usize..3, 1usize..4, channels, window, dtypes()).prop_map(
+        |(direction, batch, groups, channels, window, (dtype, is_wide))| {
+            let call = directions(batch, groups, channels, window, dtype)[direction].clone();
+            if is_wide { wide(&call) } else { call }
         },
     );
     check_random::<D>(300, calls, operands);
@@ -95,9 +114,8 @@ pub fn images_in_place<D: Device>() {
     let few = prop_oneof![Just(16usize), Just(48), 1usize..5];
     let window = prop::collection::vec(axis, 1..3);
     let sizes = (0usize..4, 1usize..3, few, channels);
-    let dtype = prop::sample::select(&DTYPES[..]);
-    let calls = (0usize..3, sizes, window, any::<bool>(), dtype).prop_map(
-        |(direction, (batch, groups, input, output), mut window, unit, dtype)| {
+    let calls = (0usize..3, sizes, window, any::<bool>(), dtypes()).prop_map(
+        |(direction, (batch, groups, input, output), mut window, unit, (dtype, is_wide))| {
             let backward = Direction::ALL[direction] == Direction::InputGradient;
             for w in &mut window {
                 w.stride = if unit || backward { 1 } else { w.stride };
@@ -107,7 +125,9 @@ pub fn images_in_place<D: Device>() {
                 window[0].output *= 3;
                 window[0].input = 40;
             }
-            directions(batch, groups, [input, output], window, dtype)[direction].clone()
+            let channels = [input, output];
+            let call = directions(batch, groups, channels, window, dtype)[direction].clone();
+            if is_wide { wide(&call) } else { call }
         },
     );
     check_random::<D>(300, calls, operands);

@@ -323,7 +323,8 @@ impl Operation for ConvGeneralDilated {
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let (specs, n) = (self.specs(), self.spatial());
         let (operand, result) = (l.operands[0].dtype, l.results[0].dtype);
-        if result != operand {
+        // A call of halves has a result of halves, or their sums.
+        if result != operand && !(operand.is_half() && result == DType::F32) {
             let wide = result.wide();
             return Compute::Decompose(Box::new(move |tensors| {
                 let [x, w] = [0, 1].map(|i| tensors[i].convert(wide));
@@ -387,6 +388,8 @@ impl ConvGeneralDilated {
         let specs = self.specs();
         let extent = |ty: &TensorType, axis: usize| ty.shape[axis].as_extent();
         let groups = self.groups().as_extent()?;
+        // Other operands of another dtype are converted first.
+        let is_wide = x.dtype.is_half() && y.dtype == DType::F32;
         let window = |i: usize| {
             Some(Window {
                 input: extent(x, specs.lhs[2 + i])?,
@@ -405,8 +408,8 @@ impl ConvGeneralDilated {
             input_channels: extent(w, specs.rhs[1])?,
             output_channels: extent(w, specs.rhs[0])? / groups,
             window: (0..self.spatial()).map(window).collect::<Option<_>>()?,
-            // Operands of another dtype are converted first.
-            dtype: y.dtype,
+            dtype: if is_wide { x.dtype } else { y.dtype },
+            wide: is_wide,
         })
     }
 }

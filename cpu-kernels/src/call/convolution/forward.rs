@@ -64,27 +64,22 @@ impl Run<'_> {
         image: usize,
         lines: Range<usize>,
     ) {
-        let (simd, columns) = (self.workspace.simd(), self.columns());
+        let columns = self.columns();
         let source = self.source::<T>().wrapping_add(group * self.patches.channels());
         let filter = self.filter_of_form::<T>(form, group);
         let row = self.call.groups * columns;
         let count = lines.len() * direct.positions_of_line();
         let first = direct.first_of(image, &lines);
-        let out = self.arguments.result::<T>().wrapping_add(first * row + group * columns);
+        let out = first * row + group * columns;
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
-        let wide =
-            take::<T::Wide>(&mut free, if T::HALF { count * columns } else { 0 }).as_mut_ptr();
-        let (sums, sums_row) = if T::HALF { (wide, columns) } else { (out.cast(), row) };
-        // SAFETY: the block and the sums of halves fit into the memory taken for them. The filter
-        // has rows for all taps and channels. The sums belong to this task, in out or in scratch
-        // memory.
+        let sums = self.sums_of::<T>(out, count, &mut free);
+        // SAFETY: the operands fit into the scratch memory. The filter has rows for all taps and
+        // channels. The sums belong to this task, in out or in scratch memory.
         unsafe {
             let block = form.block(direct, source, image, &lines, &mut free);
-            direct.products(&block, filter, Out { at: sums, columns, row: sums_row });
-            if T::HALF {
-                round(simd, [count, columns], sums, sums_row, out, row);
-            }
+            direct.products(&block, filter, Out { at: sums.at, columns, row: sums.distance });
+            self.round_to::<T>(out, sums, count);
             self.follow(behind, group, first..first + count);
         }
     }
@@ -97,23 +92,17 @@ impl Run<'_> {
     /// filter, if there is one. The positions exist, and no other thread uses these channels of
     /// them.
     unsafe fn tile<T: Element>(&self, thread: usize, group: usize, tile: Range<usize>) {
-        let (simd, columns, channels) =
-            (self.workspace.simd(), self.columns(), self.patches.channels());
+        let (columns, channels) = (self.columns(), self.patches.channels());
         let source = self.source::<T>();
         let filter = self.filter_view::<T>(group);
         let row = self.call.groups * columns;
-        let out = self.arguments.result::<T>().wrapping_add(tile.start * row + group * columns);
+        let out = tile.start * row + group * columns;
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
         let plain = self.patches.plain(source, group);
         let patches = take::<T>(&mut free, self.division.rows * self.division.taps * channels);
-        let sums = if T::HALF {
-            let at = take::<T::Wide>(&mut free, tile.len() * columns).as_mut_ptr();
-            Rows { at, distance: columns }
-        } else {
-            Rows { at: out.cast::<T::Wide>(), distance: row }
-        };
-        let mut products = Products { simd, free };
+        let sums = self.sums_of::<T>(out, tile.len(), &mut free);
+        let mut products = Products { simd: self.workspace.simd(), free };
         let mut start = 0;
         // Runs once even without taps, to write zeros.
         loop {
@@ -139,10 +128,40 @@ impl Run<'_> {
         }
         // SAFETY: the sums are computed, and this part of out belongs to this task.
         unsafe {
-            if T::HALF {
-                round(simd, [tile.len(), columns], sums.at, sums.distance, out, row);
-            }
+            self.round_to::<T>(out, sums, tile.len());
             self.follow(behind, group, tile);
+        }
+    }
+
+    /// The sums of `count` positions, whose results begin at an element of out: in out, or, if
+    /// they are rounded, in scratch memory.
+    fn sums_of<T: Element>(
+        &self,
+        first: usize,
+        count: usize,
+        free: &mut &mut [u8],
+    ) -> Rows<T::Wide> {
+        let columns = self.columns();
+        if self.rounds() {
+            let at = take::<T::Wide>(free, count * columns).as_mut_ptr();
+            return Rows { at, distance: columns };
+        }
+        let at = self.arguments.result::<T::Wide>().wrapping_add(first);
+        Rows { at, distance: self.call.groups * columns }
+    }
+
+    /// Rounds [such](Self::sums_of) sums to out, if they are not there.
+    ///
+    /// # Safety
+    ///
+    /// The sums are computed, and no other code uses them and their part of out.
+    unsafe fn round_to<T: Element>(&self, first: usize, sums: Rows<T::Wide>, count: usize) {
+        if self.rounds() {
+            let (columns, row) = (self.columns(), self.call.groups * self.columns());
+            let out = self.arguments.result::<T>().wrapping_add(first);
+            let simd = self.workspace.simd();
+            // SAFETY: the caller's promise is the same.
+            unsafe { round(simd, [count, columns], sums.at, sums.distance, out, row) };
         }
     }
 

@@ -115,8 +115,13 @@ impl CompiledConvolution {
         match self.call.direction {
             Direction::Forward => self.call.dtype.is_half() && self.direct.is_some(),
             Direction::InputGradient => true,
-            Direction::FilterGradient => self.call.dtype.is_half() || self.division.ranges > 1,
+            Direction::FilterGradient => self.rounds() || self.division.ranges > 1,
         }
+    }
+
+    /// Whether the sums are rounded to the result.
+    fn rounds(&self) -> bool {
+        self.call.dtype.is_half() && !self.call.wide
     }
 }
 
@@ -124,8 +129,8 @@ impl Kernels for CompiledConvolution {
     fn scratch(&self) -> usize {
         let Division { taps, rows, .. } = self.division;
         let sums = self.call.direction == Direction::FilterGradient;
-        // The sums of halves, before they are rounded.
-        let wide = |rows: usize| match self.call.dtype.is_half() && !sums {
+        // The sums, before they are rounded.
+        let wide = |rows: usize| match self.rounds() && !sums {
             true => array(&[rows, self.columns(), self.size]),
             false => 0,
         };
@@ -202,6 +207,9 @@ unsafe fn round<T: Element>(
     out_row: usize,
 ) {
     let nothing = std::ptr::null();
+    // Short rows are rounded in vectors only if they are contiguous.
+    let [rows, columns] = size;
+    let size = if [sums_row, out_row] == [columns; 2] { [1, rows * columns] } else { size };
     let places = Places { sums, sums_row, out, out_row, bias: nothing, residual: nothing };
     // SAFETY: the caller's promise is the same.
     unsafe { finish(simd, Default::default(), size, &places) };
@@ -235,7 +243,7 @@ fn divide(call: &Convolution, patches: &Patches) -> Division {
         return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), ranges };
     }
     let mut rows = (PATCHES / width).clamp(32, ROWS);
-    if call.dtype.is_half() {
+    if call.dtype.is_half() && !call.wide {
         rows = rows.min((2 * PATCHES / columns.max(1)).max(16));
     }
     // At least sixteen tasks, if each has enough work.

@@ -54,8 +54,14 @@ impl Run<'_> {
                     let more = std::slice::from_raw_parts(partial(range), count);
                     sums.iter_mut().zip(more).for_each(|(sum, x)| *sum = sum.add(*x));
                 }
-                let out = self.arguments.result::<T>().wrapping_add(start);
-                round(simd, [1, count], sums.as_mut_ptr(), count, out, count);
+                let (size, sums) = ([1, count], sums.as_mut_ptr());
+                if self.rounds() {
+                    let out = self.arguments.result::<T>().wrapping_add(start);
+                    round(simd, size, sums, count, out, count);
+                } else {
+                    let out = self.arguments.result::<T::Wide>().wrapping_add(start);
+                    round(simd, size, sums, count, out, count);
+                }
             }
         })
     }
@@ -67,7 +73,7 @@ impl Run<'_> {
         let at = if self.filter_apart() {
             self.shared_numbers::<T>().wrapping_add(part.range * self.filter() + place)
         } else {
-            self.arguments.result::<T>().wrapping_add(place).cast()
+            self.arguments.result::<T::Wide>().wrapping_add(place)
         };
         Rows { at, distance }
     }
