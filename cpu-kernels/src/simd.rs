@@ -6,7 +6,7 @@ use wengert_core::Diagnostic;
 
 /// A set of vector instructions. All give the same bits: the choice affects only the speed.
 ///
-/// The exception is a product of bf16 with a nonzero number smaller than 2⁻¹²⁶:
+/// The exception is a product or convolution of bf16 with a nonzero number smaller than 2⁻¹²⁶:
 /// [`Avx512Bf16`](Simd::Avx512Bf16) takes it for 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Simd {

@@ -28,7 +28,7 @@ use std::ops::Range;
 
 /// Most elements of a block: half of L2.
 const BLOCK: usize = 64 << 10;
-/// Preferred most elements of a block: they fit in L1.
+/// Preferred most elements of a block, and most sums before they are rounded: they fit in L1.
 const NEAR: usize = 8 << 10;
 /// Fewest positions of an image that are worth a block.
 const POSITIONS: usize = 24;
@@ -86,8 +86,14 @@ impl Axis {
 
 impl Direct {
     /// For products of patches with `columns` columns of numbers of `size` bytes; `None` if
-    /// another method is better.
-    pub fn new(patches: &Patches, columns: usize, size: usize, sums: bool) -> Option<Direct> {
+    /// another method is better. `sums` are those over positions; other sums may be `rounded`.
+    pub fn new(
+        patches: &Patches,
+        columns: usize,
+        size: usize,
+        sums: bool,
+        rounded: bool,
+    ) -> Option<Direct> {
         let [first, line, position] = patches.axes();
         let one = first.rows == 1 && first.taps == 1 && first.source == 1 && first.offset == 0;
         let exact = [line, position].iter().all(|a| a.divisor == 1 && a.taps > 0);
@@ -113,6 +119,10 @@ impl Direct {
             (1..=line.rows.min(room)).rev().find(|lines| elements(*lines) <= room).unwrap_or(1)
         };
         let (near, within) = (most(NEAR), most(BLOCK));
+        let near = match rounded && !sums {
+            true => near.min(NEAR / columns / position.rows),
+            false => near,
+        };
         let lines = parts(line.rows, near.max(enough).max(2 * line.taps).min(within), 1);
         let offset = |y: usize, x: usize| (y * width + x) * channels;
         let (down, right) = (line.step as usize, position.step as usize);

@@ -81,7 +81,7 @@ impl Compile for Convolution {
         let size = if self.dtype.is_half() { size_of::<f32>() } else { self.dtype.size() };
         let sums = self.direction == Direction::FilterGradient;
         let direct = if self.dtype.is_float() {
-            Direct::new(&patches, columns_of(self), size, sums)
+            Direct::new(&patches, columns_of(self), size, sums, rounds(self))
         } else {
             None
         };
@@ -121,7 +121,7 @@ impl CompiledConvolution {
 
     /// Whether the sums are rounded to the result.
     fn rounds(&self) -> bool {
-        self.call.dtype.is_half() && !self.call.wide
+        rounds(&self.call)
     }
 }
 
@@ -215,6 +215,11 @@ unsafe fn round<T: Element>(
     unsafe { finish(simd, Default::default(), size, &places) };
 }
 
+/// Whether the sums of a call are rounded to its result.
+fn rounds(call: &Convolution) -> bool {
+    call.dtype.is_half() && !call.wide
+}
+
 /// Columns of the products of a call.
 fn columns_of(call: &Convolution) -> usize {
     match call.direction {
@@ -243,7 +248,7 @@ fn divide(call: &Convolution, patches: &Patches) -> Division {
         return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), ranges };
     }
     let mut rows = (PATCHES / width).clamp(32, ROWS);
-    if call.dtype.is_half() && !call.wide {
+    if rounds(call) {
         rows = rows.min((2 * PATCHES / columns.max(1)).max(16));
     }
     // At least sixteen tasks, if each has enough work.

@@ -54,7 +54,6 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
     let lhs = strip.lhs.cast::<u8>();
     let rows: [*const u8; ROWS] = std::array::from_fn(|i| lhs.wrapping_add(rows[i] * gather.size));
     let lhs_step = strip.lhs_step * gather.size;
-    let [first, second] = if gather.exchanged { [1, 0] } else { [0, 1] };
     let mut sums = [[V::zero(); WIDE]; ROWS];
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
@@ -82,21 +81,30 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
         }
         for run in gather.runs {
             let mut at = run * gather.size;
-            for _ in 0..gather.length / 2 {
-                if V::PAIRED {
+            if V::PAIRED {
+                for _ in 0..gather.length / 2 {
                     step!(V::broadcast, at, rhs);
+                    at = at.wrapping_add(2 * lhs_step);
                     rhs = rhs.wrapping_add(strip.rhs_step);
-                } else {
-                    let (first_rhs, second_rhs) = (first * strip.rhs_step, second * strip.rhs_step);
-                    step!(V::broadcast, at + first * lhs_step, rhs.wrapping_add(first_rhs));
-                    step!(V::broadcast, at + second * lhs_step, rhs.wrapping_add(second_rhs));
-                    rhs = rhs.wrapping_add(2 * strip.rhs_step);
                 }
-                at += 2 * lhs_step;
-            }
-            if gather.length % 2 == 1 {
-                step!(V::broadcast_alone, at, rhs);
-                rhs = rhs.wrapping_add(strip.rhs_step);
+                if gather.length % 2 == 1 {
+                    step!(V::broadcast_alone, at, rhs);
+                    rhs = rhs.wrapping_add(strip.rhs_step);
+                }
+            } else if gather.exchanged {
+                for step in 0..gather.length {
+                    let other = step ^ 1;
+                    let step = if other < gather.length { other } else { step };
+                    let rhs = rhs.wrapping_add(step * strip.rhs_step);
+                    step!(V::broadcast, at + step * lhs_step, rhs);
+                }
+                rhs = rhs.wrapping_add(gather.length * strip.rhs_step);
+            } else {
+                for _ in 0..gather.length {
+                    step!(V::broadcast, at, rhs);
+                    at = at.wrapping_add(lhs_step);
+                    rhs = rhs.wrapping_add(strip.rhs_step);
+                }
             }
         }
         // Borrowed: an array that a loop consumes is first copied through memory.
