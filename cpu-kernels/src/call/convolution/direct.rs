@@ -52,15 +52,14 @@ pub(super) struct Direct {
     all_channels: usize,
     /// Positions of the source in a line of the block.
     width: usize,
-    /// Offsets in a block of the positions of its lines, of the runs of taps, and of each tap's
-    /// channels.
+    /// Offsets in a block of the positions of its lines, and of the runs of taps.
     positions: Vec<usize>,
     runs: Vec<usize>,
-    entries: Vec<usize>,
-    /// Offsets in a block of the lines.
-    down: Vec<usize>,
     /// Elements of a run of taps.
     length: usize,
+    /// For sums over positions, offsets in a block of each tap's channels, and of the lines; and
+    /// the same in halves, in a block of pairs.
+    of_sums: [[Vec<usize>; 2]; 2],
 }
 
 /// The position along an axis where the taps of the first row begin, and the distance from the
@@ -138,9 +137,12 @@ impl Direct {
             width,
             positions: positions.collect(),
             runs: taps.iter().copied().step_by(side_by_side).collect(),
-            entries: taps.iter().flat_map(|tap| (0..channels).map(move |c| tap + c)).collect(),
-            down: (0..lines).map(|y| offset(y * down, 0)).collect(),
             length: side_by_side * channels,
+            of_sums: [1, 2].map(|size| {
+                let entries = taps.iter().flat_map(|tap| (0..channels).map(move |c| tap + c));
+                let down = (0..lines).map(|y| offset(y * down, 0));
+                [entries.map(|at| size * at).collect(), down.map(|at| size * at).collect()]
+            }),
             line: *line,
             position: *position,
         })
@@ -290,11 +292,12 @@ impl Direct {
         out: Out<N>,
         add: bool,
     ) {
-        let runs = &self.down[..block.lines];
-        let gather = block.gather(&self.entries[entries], runs, self.position.rows);
+        let [rows, runs] = &self.of_sums[block.doubled as usize];
+        let gather = block.gather(&rows[entries], &runs[..block.lines], self.position.rows);
+        let step = if block.doubled { 2 * self.step() } else { self.step() };
         // SAFETY: the offsets of rows and runs are in the block; the caller guarantees the
         // cotangent and out.
-        unsafe { block.multiply(&gather, self.step(), cotangent, out, add) };
+        unsafe { block.multiply(&gather, step, cotangent, out, add) };
     }
 }
 
@@ -302,8 +305,8 @@ impl Direct {
 pub(super) struct Block<'a, N: 'static> {
     pub kernels: &'a Kernels<N>,
     pub at: *const N,
-    /// Bytes of an element of the block.
-    pub size: usize,
+    /// Whether the block holds a pair for each element.
+    pub doubled: bool,
     /// Whether the kernels take numbers in the [order](self) of pairs.
     pub exchanged: bool,
     /// Lines of an image in the block.
@@ -322,7 +325,7 @@ pub(super) struct Out<N> {
 impl<N: Copy> Block<'_, N> {
     /// The addresses of gathered rows.
     fn gather<'g>(&self, rows: &'g [usize], runs: &'g [usize], length: usize) -> Gather<'g> {
-        Gather { rows, runs, length, size: self.size, exchanged: self.exchanged }
+        Gather { rows, runs, length, exchanged: self.exchanged }
     }
 
     /// Computes a row of out for each of the gathered rows; the steps of a run are `step` apart.

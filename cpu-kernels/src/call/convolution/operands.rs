@@ -12,6 +12,7 @@
 //! element of the next position.
 
 use super::direct::{Block, Direct};
+use super::patches::{SHORT, copy};
 use crate::call::element::{Element, Number};
 use crate::call::panel::{View, widen, widened};
 use crate::call::product::pack::Lines;
@@ -38,7 +39,7 @@ pub(super) fn scratch<T: Element>(direct: &Direct, columns: usize, sums: bool) -
         return block;
     }
     let cotangent = array(&[direct.positions(), columns, size]);
-    let pairs = if T::PAIRED { array(&[direct.elements(), size_of::<T>()]) } else { 0 };
+    let pairs = if T::PAIRED { array(&[direct.elements() + 1, size_of::<T>()]) } else { 0 };
     [block, cotangent, pairs].into_iter().fold(0, usize::saturating_add)
 }
 
@@ -95,24 +96,30 @@ impl<N: Number> Form<N> {
     ) -> Block<'f, N> {
         let Form { simd, kernels, pairs } = *self;
         let elements = direct.elements();
-        let (at, size) = if pairs {
-            let to = take::<T>(free, elements).as_mut_ptr();
+        let at = if pairs {
+            // The partner of the last element is read, though not used.
+            let to = take::<T>(free, elements + 1).as_mut_ptr();
             // SAFETY: the elements are within the source and the block, which do not overlap.
-            let copied = |from: *const T, to, count| unsafe {
-                from.copy_to_nonoverlapping(to, count);
-            };
+            let copied = |from, to, count| unsafe { copy::<T>(from, to, count) };
             // SAFETY: the block has room for its elements; the caller guarantees the source.
             unsafe { direct.copy(source, image, lines, to, copied) };
-            (to.cast_const().cast(), size_of::<T>())
+            to.cast_const().cast()
         } else {
             let to = take::<N>(free, elements).as_mut_ptr();
             // SAFETY: the elements are within the source and the block, which do not overlap.
-            let copied = |from, to, count| unsafe { widen::<T>(simd, from, to, count) };
+            let copied = |from: *const T, to: *mut N, count| unsafe {
+                if count > SHORT {
+                    widen::<T>(simd, from, to, count);
+                } else {
+                    (0..count).for_each(|k| to.add(k).write(from.add(k).read().wide()));
+                }
+            };
             // SAFETY: the block has room for its elements; the caller guarantees the source.
             unsafe { direct.copy(source, image, lines, to, copied) };
-            (to.cast_const(), size_of::<N>())
+            to.cast_const()
         };
-        Block { kernels, at, size, exchanged: T::PAIRED && !pairs, lines: lines.len() }
+        let exchanged = T::PAIRED && !pairs;
+        Block { kernels, at, doubled: false, exchanged, lines: lines.len() }
     }
 
     /// The block of some lines of an image, for sums over its positions.
@@ -146,7 +153,7 @@ impl<N: Number> Form<N> {
             let alone = elements - both;
             pairs::pack(self.simd, source, [alone, 1], to, alone, pairs::BESIDE_LHS);
         }
-        Block { at: to.cast_const().cast(), size: size_of::<u32>(), ..block }
+        Block { at: to.cast_const().cast(), doubled: true, ..block }
     }
 
     /// The cotangent at the positions of `lines` lines of an image.

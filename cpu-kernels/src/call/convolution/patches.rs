@@ -329,7 +329,7 @@ impl Patches {
 }
 
 /// Longest run for which a loop is faster than calling a copy.
-const SHORT: usize = 8;
+pub(super) const SHORT: usize = 8;
 
 /// Copies `count` elements.
 ///

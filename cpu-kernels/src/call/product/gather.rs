@@ -12,6 +12,7 @@
 
 use super::strip::{Gather, Strip};
 use super::vector::Vector;
+use std::hint::black_box;
 
 /// # Safety
 ///
@@ -27,33 +28,61 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
     // whole vectors.
     unsafe {
         while left >= wide {
-            tile::<V, ROWS, 2>(strip, gather, rhs, out);
+            any_tile::<V, ROWS, 2>(strip, gather, rhs, out);
             rhs = rhs.add(strip.panel);
             out = out.add(wide);
             left -= wide;
         }
         if left > 0 {
-            tile::<V, ROWS, 1>(strip, gather, rhs, out);
+            any_tile::<V, ROWS, 1>(strip, gather, rhs, out);
         }
     }
 }
 
-/// One tile, of `WIDE` vectors in a row.
+/// [`tile`] in the order of the runs. The two orders are separate loops, since one with both keeps
+/// sums in memory.
+///
+/// # Safety
+///
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn any_tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+    strip: &Strip<V::Number>,
+    gather: &Gather<'_>,
+    rhs: *const V::Number,
+    out: *mut V::Number,
+) {
+    let may_exchange = !V::PAIRED && size_of::<V::Number>() == size_of::<f32>();
+    // SAFETY: the caller's promise is the same.
+    unsafe {
+        if may_exchange && gather.exchanged {
+            tile::<V, ROWS, WIDE, true>(strip, gather, rhs, out);
+        } else {
+            tile::<V, ROWS, WIDE, false>(strip, gather, rhs, out);
+        }
+    }
+}
+
+/// One tile, of `WIDE` vectors in a row; `EXCHANGED` is that of the gather.
 ///
 /// # Safety
 ///
 /// As for [`strip`], with a panel of rhs and rows of out of `WIDE` vectors.
 #[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED: bool>(
     strip: &Strip<V::Number>,
     gather: &Gather<'_>,
     mut rhs: *const V::Number,
     out: *mut V::Number,
 ) {
     let rows: &[usize; ROWS] = gather.rows[..ROWS].try_into().expect("the slice has so many");
-    let lhs = strip.lhs.cast::<u8>();
-    let rows: [*const u8; ROWS] = std::array::from_fn(|i| lhs.wrapping_add(rows[i] * gather.size));
-    let lhs_step = strip.lhs_step * gather.size;
+    let lhs = strip.lhs.cast::<V::Unit>();
+    let mut rows: [*const V::Unit; ROWS] = std::array::from_fn(|i| lhs.wrapping_add(rows[i]));
+    if V::PAIRED {
+        // Opaque, or each run of taps would begin with the addition of its offset to each row's.
+        rows = black_box(rows);
+    }
+    let rows_of_pair = if V::PAIRED { 1 } else { 2 };
     let mut sums = [[V::zero(); WIDE]; ROWS];
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
@@ -80,29 +109,25 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize>(
             };
         }
         for run in gather.runs {
-            let mut at = run * gather.size;
-            if V::PAIRED {
+            let mut at = *run;
+            if V::PAIRED || EXCHANGED {
                 for _ in 0..gather.length / 2 {
+                    if EXCHANGED {
+                        let second = at.wrapping_add(strip.lhs_step);
+                        step!(V::broadcast, second, rhs.wrapping_add(strip.rhs_step));
+                    }
                     step!(V::broadcast, at, rhs);
-                    at = at.wrapping_add(2 * lhs_step);
-                    rhs = rhs.wrapping_add(strip.rhs_step);
+                    at = at.wrapping_add(2 * strip.lhs_step);
+                    rhs = rhs.wrapping_add(rows_of_pair * strip.rhs_step);
                 }
                 if gather.length % 2 == 1 {
                     step!(V::broadcast_alone, at, rhs);
                     rhs = rhs.wrapping_add(strip.rhs_step);
                 }
-            } else if gather.exchanged {
-                for step in 0..gather.length {
-                    let other = step ^ 1;
-                    let step = if other < gather.length { other } else { step };
-                    let rhs = rhs.wrapping_add(step * strip.rhs_step);
-                    step!(V::broadcast, at + step * lhs_step, rhs);
-                }
-                rhs = rhs.wrapping_add(gather.length * strip.rhs_step);
             } else {
                 for _ in 0..gather.length {
                     step!(V::broadcast, at, rhs);
-                    at = at.wrapping_add(lhs_step);
+                    at = at.wrapping_add(strip.lhs_step);
                     rhs = rhs.wrapping_add(strip.rhs_step);
                 }
             }

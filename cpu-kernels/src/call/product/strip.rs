@@ -28,10 +28,11 @@ pub(in crate::call) struct Strip<T> {
 }
 
 /// The addresses of a [`Strip`]'s lhs, in place of `depth`. The element of row i and step s of a
-/// run is at `lhs + rows[i] + run + s · lhs_step`, in units of `size` bytes.
+/// run is at `lhs + rows[i] + run + s · lhs_step`.
 ///
-/// For kernels of [pairs](super::pairs), these are the first elements of the pairs that begin at
-/// even steps; rhs has a row for each pair, and the last row of an odd run is padded.
+/// For kernels of [pairs](super::pairs), these are halves: the first elements of the pairs that
+/// begin at even steps, each before its partner. rhs has a row for each pair, and the last row of
+/// an odd run is padded. Memory for a partner of the last element is read too, but not used.
 pub(in crate::call) struct Gather<'a> {
     /// Offsets of the rows, at least as many as the strip has.
     pub rows: &'a [usize],
@@ -39,8 +40,6 @@ pub(in crate::call) struct Gather<'a> {
     pub runs: &'a [usize],
     /// Steps of a run.
     pub length: usize,
-    /// Bytes of the unit of all offsets.
-    pub size: usize,
     /// Whether of each two steps of a run the second comes first; only for kernels of numbers.
     pub exchanged: bool,
 }

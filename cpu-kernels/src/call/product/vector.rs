@@ -17,16 +17,18 @@ pub(in crate::call) trait Vector: Copy {
     const LANES: usize;
     /// Whether the lanes of operands are pairs of terms.
     const PAIRED: bool = false;
+    /// A term of an operand.
+    type Unit: Copy;
     fn zero() -> Self;
     /// Broadcasts a number to every lane.
     fn splat(x: Self::Number) -> Self;
-    /// Broadcasts the number at any address to every lane.
+    /// Broadcasts the number that begins with a term to every lane.
     ///
     /// # Safety
     ///
     /// It is valid to read.
     #[inline(always)]
-    unsafe fn broadcast(at: *const u8) -> Self {
+    unsafe fn broadcast(at: *const Self::Unit) -> Self {
         // SAFETY: the caller guarantees it.
         Self::splat(unsafe { at.cast::<Self::Number>().read_unaligned() })
     }
@@ -34,9 +36,9 @@ pub(in crate::call) trait Vector: Copy {
     ///
     /// # Safety
     ///
-    /// The term is valid to read.
+    /// As for [`broadcast`](Self::broadcast): memory for a partner is valid to read.
     #[inline(always)]
-    unsafe fn broadcast_alone(at: *const u8) -> Self {
+    unsafe fn broadcast_alone(at: *const Self::Unit) -> Self {
         // SAFETY: the caller guarantees it.
         unsafe { Self::broadcast(at) }
     }
@@ -64,6 +66,7 @@ macro_rules! plain {
     ($t:ident) => {
         impl Vector for Plain<$t> {
             type Number = $t;
+            type Unit = $t;
             const LANES: usize = 4;
             #[inline(always)]
             fn zero() -> Self {
@@ -109,6 +112,7 @@ mod x86 {
             // them must guarantee that.
             impl Vector for $register {
                 type Number = $t;
+                type Unit = $t;
                 const LANES: usize = $lanes;
                 #[inline(always)]
                 fn zero() -> Self {
@@ -216,6 +220,7 @@ impl Vector for Pairs {
     type Number = f32;
     const LANES: usize = 16;
     const PAIRED: bool = true;
+    type Unit = u16;
     #[inline(always)]
     fn zero() -> Self {
         Pairs(Vector::zero())
@@ -225,10 +230,15 @@ impl Vector for Pairs {
         Pairs(Vector::splat(x))
     }
     #[inline(always)]
-    unsafe fn broadcast_alone(at: *const u8) -> Self {
-        // SAFETY: the caller guarantees it.
-        let first = unsafe { at.cast::<u16>().read_unaligned() };
-        Self::splat(f32::from_bits(pair_of(first, BESIDE_LHS)))
+    unsafe fn broadcast_alone(at: *const u16) -> Self {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the memory; the machine has the instructions.
+        unsafe {
+            let first = _mm512_castps_si512(Self::broadcast(at).0);
+            let first = _mm512_and_si512(first, _mm512_set1_epi32(pair_of(u16::MAX, 0) as i32));
+            let beside = _mm512_set1_epi32(pair_of(0, BESIDE_LHS) as i32);
+            Pairs(_mm512_castsi512_ps(_mm512_or_si512(first, beside)))
+        }
     }
     #[inline(always)]
     unsafe fn load(at: *const f32) -> Self {
