@@ -308,6 +308,40 @@ proptest! {
     }
 }
 
+/// A wide convolution of halves gives the sums of the same numbers in f32.
+#[test]
+fn wide_convolutions_are_not_rounded() {
+    let window = Window {
+        input: 5,
+        filter: 2,
+        output: 4,
+        stride: 1,
+        low: 0,
+        lhs_dilation: 1,
+        rhs_dilation: 1,
+    };
+    for direction in Direction::ALL {
+        let of = convolution(direction, vec![window], 1, DType::BF16);
+        let call = Call::Convolution(Convolution { wide: true, ..of.clone() });
+        assert!(call.verify().is_ok());
+        let operands: Vec<Literal> = call
+            .operands()
+            .iter()
+            .map(|ty| numbers(DType::BF16, &ty.extents().unwrap(), 4))
+            .collect();
+        let in_f32 = operands.iter().map(|x| {
+            let all: Vec<Scalar> = x.scalars().map(|x| Scalar::of(x.to_f64() as f32)).collect();
+            Literal::from_scalars(DType::F32, x.shape(), &all).unwrap()
+        });
+        let plain = Call::Convolution(Convolution { dtype: DType::F32, ..of });
+        let wanted = plain.reference(&in_f32.collect::<Vec<_>>()).unwrap();
+        assert_eq!(call.reference(&operands).unwrap().literal(), wanted.literal());
+    }
+    let of = convolution(Direction::Forward, vec![window], 1, DType::F32);
+    let error = Convolution { wide: true, ..of }.verify().unwrap_err().to_string();
+    assert!(error.contains("a wide convolution of f32"), "{error}");
+}
+
 /// The memory of a literal with a pitch; the padding holds NaNs or −1.
 fn padded_memory(dense: &Literal, rows: PaddedRows) -> Literal {
     let size = dense.dtype().size();
@@ -393,7 +427,9 @@ fn calls() -> impl Strategy<Value = Call> {
         });
     let convolution = (0usize..3, prop::collection::vec(windows(), 0..4), 0usize..9, dtype.clone())
         .prop_map(|(d, window, groups, dtype)| {
-            Call::Convolution(convolution(Direction::ALL[d], window, groups, dtype))
+            let wide = dtype.is_half() && groups > 1;
+            let of = convolution(Direction::ALL[d], window, groups, dtype);
+            Call::Convolution(Convolution { wide, ..of })
         });
     let list = || prop::collection::vec(0usize..100, 0..4);
     let scatter = (list(), list(), list(), list(), dtype.clone(), 0usize..5).prop_map(
