@@ -39,8 +39,8 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
     }
 }
 
-/// [`tile`] in the order of the runs. The two orders are separate loops, since one with both keeps
-/// sums in memory.
+/// [`tile`] in the order of the gather. Each order has a loop of its own: in a loop with both, the
+/// compiler keeps sums in memory.
 ///
 /// # Safety
 ///

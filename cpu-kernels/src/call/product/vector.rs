@@ -14,11 +14,11 @@ use wengert_core::half::bf16;
 /// A vector register.
 pub(in crate::call) trait Vector: Copy {
     type Number: Number;
+    /// A term of an operand.
+    type Unit: Copy;
     const LANES: usize;
     /// Whether the lanes of operands are pairs of terms.
     const PAIRED: bool = false;
-    /// A term of an operand.
-    type Unit: Copy;
     fn zero() -> Self;
     /// Broadcasts a number to every lane.
     fn splat(x: Self::Number) -> Self;
@@ -218,9 +218,9 @@ impl Pairs {
 #[cfg(target_arch = "x86_64")]
 impl Vector for Pairs {
     type Number = f32;
+    type Unit = u16;
     const LANES: usize = 16;
     const PAIRED: bool = true;
-    type Unit = u16;
     #[inline(always)]
     fn zero() -> Self {
         Pairs(Vector::zero())
