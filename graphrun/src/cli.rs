@@ -1,6 +1,7 @@
 //! The arguments. Their documentation is the text of the help, so brackets are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+use crate::policy::PrecisionArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -167,27 +168,6 @@ pub struct DeviceArgs {
     /// of eight copied bytes adds one.
     #[arg(long, value_name = "N", default_value_t = wengert::format::plan::WORK_LIMIT)]
     pub work_limit: u64,
-}
-
-/// The precision, options of several commands.
-#[derive(Args, Clone, Debug)]
-pub struct PrecisionArgs {
-    /// Mixed precision: `bf16` has products, convolutions and attention on bf16, with sums in f32;
-    /// `f16` likewise, and a training step must scale its loss. Variables, inputs and outputs keep
-    /// their types. `f32` leaves the functions as they are. For `train` and `evaluate` the default
-    /// is the recipe's, for all other commands f32.
-    #[arg(long, value_name = "DTYPE")]
-    pub precision: Option<String>,
-    /// With --precision: ops that stay in f32, such as dot_general.
-    #[arg(long, value_name = "OP", value_delimiter = ',', requires = "precision")]
-    pub keep_f32: Vec<String>,
-    /// With --precision: variables whose products stay in f32, by their key paths: `model.head.*`.
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
-    pub keep_f32_path: Vec<String>,
-    /// With --precision: equations that stay in f32, by their function and number, such as
-    /// train_step:12. `graphrun precision --within` finds them.
-    #[arg(long, value_name = "FUNC:N", value_delimiter = ',', requires = "precision")]
-    pub keep_f32_equation: Vec<String>,
 }
 
 /// Arguments of `run`.

@@ -14,6 +14,7 @@ pub mod filetest;
 mod interrupt;
 mod module_tree;
 mod outputs;
+mod policy;
 mod source;
 mod table;
 mod tensor_text;

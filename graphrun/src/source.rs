@@ -1,7 +1,8 @@
 //! `FILE[@func]`: reading programs.
 
-use crate::cli::{DeviceArgs, PrecisionArgs};
+use crate::cli::DeviceArgs;
 use crate::console::{Console, Outcome};
+use crate::policy::PrecisionArgs;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,11 @@ use wengert::core::Verified;
 use wengert::core::graph::{Function, parse_program};
 use wengert::core::plan::Plan;
 use wengert::data::Arrays;
-use wengert::precision::Precision;
+use wengert::precision::{Precision, cast_to_param};
 use wengert::signature::Signature;
 use wengert::{
-    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Recipe, Session,
-    diagnostic, format, os_text,
+    Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, diagnostic,
+    format, os_text,
 };
 
 /// A file and the selected function.
@@ -23,6 +24,8 @@ pub struct Source {
     /// Its contents.
     pub contents: Contents,
     function: Option<String>,
+    /// The policy that the program is under.
+    policy: Option<Precision>,
 }
 
 /// Contents of a file.
@@ -45,7 +48,8 @@ impl Source {
             _ if is_plan => Contents::Plan(format::plan::read_all(path)?),
             _ => Contents::Program(Box::new(GraphFile::read(path)?)),
         };
-        let source = Source { path: path.into(), contents, function: function.map(str::to_owned) };
+        let function = function.map(str::to_owned);
+        let source = Source { path: path.into(), contents, function, policy: None };
         match (&source.contents, &source.function) {
             (Contents::Program(file), Some(name)) => drop(file.program.get(name)?),
             (Contents::Plan(plans), Some(name)) if plans[0].function != *name => {
@@ -61,7 +65,7 @@ impl Source {
     /// The same with the functions under the policy of the options. A plan has been compiled, so it
     /// is an error.
     pub fn in_precision(self, args: &PrecisionArgs) -> Outcome<Source> {
-        match policy(args)? {
+        match args.policy()? {
             Some(policy) => self.under(&policy),
             None => Ok(self),
         }
@@ -70,7 +74,10 @@ impl Source {
     /// The same with the functions under a policy. A plan is an error.
     pub fn under(mut self, policy: &Precision) -> Outcome<Source> {
         match &mut self.contents {
-            Contents::Program(file) => file.program = policy.apply_to_program(&file.program)?,
+            Contents::Program(file) => {
+                file.program = policy.apply_to_program(&file.program)?;
+                self.policy = Some(policy.clone());
+            }
             Contents::Plan(_) => {
                 let path = self.path.display();
                 return Err(diagnostic!("`{path}` is a plan; its precision is fixed")
@@ -170,6 +177,16 @@ impl Source {
         diagnostic.excerpt(&text, line, column)
     }
 
+    /// Weights for the program, as its policy stores them.
+    pub fn cast_to_param(&self, weights: Arrays) -> Outcome<Arrays> {
+        match &self.policy {
+            Some(policy) => {
+                Ok(cast_to_param(policy, &self.file()?.program, &weights)?.into_owned())
+            }
+            None => Ok(weights),
+        }
+    }
+
     /// The values of variables in the file itself.
     pub fn weights(&self) -> Outcome<Arrays> {
         match &self.contents {
@@ -194,46 +211,6 @@ impl Source {
             }
         }
     }
-}
-
-/// The recipe with the precision of the options, if they name one.
-pub fn with_precision(recipe: &Recipe, args: &PrecisionArgs) -> Outcome<Recipe> {
-    let mut recipe = recipe.clone();
-    if args.precision.is_some() {
-        recipe.precision = policy(args)?;
-    }
-    Ok(recipe)
-}
-
-/// The policy of the options; `None` without --precision, and for f32.
-pub fn policy(args: &PrecisionArgs) -> Outcome<Option<Precision>> {
-    let Some(name) = &args.precision else { return Ok(None) };
-    if name == "f32" {
-        let kept = [&args.keep_f32, &args.keep_f32_path, &args.keep_f32_equation];
-        if kept.iter().any(|texts| !texts.is_empty()) {
-            return Err(Diagnostic::new("with --precision f32 there are no exceptions")
-                .help("leave out the options that begin with --keep-f32")
-                .into());
-        }
-        return Ok(None);
-    }
-    let mut policy = Precision::named(name)?;
-    for op in &args.keep_f32 {
-        policy = policy.keep_op(op)?;
-    }
-    for pattern in &args.keep_f32_path {
-        policy = policy.keep_path(pattern)?;
-    }
-    for text in &args.keep_f32_equation {
-        let pair = text.rsplit_once(':').and_then(|(name, n)| Some((name, n.parse().ok()?)));
-        let Some((function, number)) = pair.filter(|(name, _)| !name.is_empty()) else {
-            return Err(diagnostic!("`--keep-f32-equation {text}` names no equation")
-                .help("write a function and a number, such as train_step:12")
-                .into());
-        };
-        policy = policy.keep_equation(function, number);
-    }
-    Ok(Some(policy))
 }
 
 /// Path and function. A path may contain `@`, if there is a file of that name.

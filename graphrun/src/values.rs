@@ -78,6 +78,7 @@ pub fn gather(
     if let Some(path) = &args.params {
         variables.extend(data::read_all_within(path, limit)?);
     }
+    let mut variables = source.cast_to_param(variables)?;
     let mut binding = bindings(binds)?;
     let mut specs: Vec<(&str, Spec)> = Vec::new();
     for text in &args.inputs {

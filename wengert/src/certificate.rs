@@ -60,7 +60,7 @@ pub fn certify_on(
 ///
 /// # Errors
 /// There is no such function; the device fails or is missing; there is not enough memory; those of
-/// [`keep`].
+/// [`keep`] and of [`Precision::for_program`].
 #[track_caller]
 pub fn keep_on(
     device: Device,
@@ -73,7 +73,8 @@ pub fn keep_on(
 ) -> Result<Kept> {
     let function = program.get(function)?;
     check_memory(&function.bind(binding)?)?;
-    let mut run = |function: &Function| {
+    let policy = &policy.for_program(program)?;
+    let mut run = |function: &Function, inputs: &[Literal]| {
         let program = Program::from_functions(vec![function.clone()])?;
         check::run(device, &program, &function.name, &Binding::new(), inputs)
     };

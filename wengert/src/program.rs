@@ -191,7 +191,8 @@ impl Program {
     }
 
     /// Gives the functions built so far mixed precision: products, convolutions and attention take
-    /// halves, and add in f32. Variables, inputs and outputs keep their types.
+    /// halves, and add in f32. Variables, inputs and outputs keep their types, except for parameters
+    /// and results to which the policy gives a dtype.
     ///
     /// Call it after the last function. Rules of `custom_vjp` and checkpoints are inlined, so a
     /// function that is differentiated later has lost them.
@@ -215,9 +216,16 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// As for [`Precision::apply`].
+    /// As for [`Precision::apply_to_program`].
     pub fn precision(&mut self, policy: &Precision) -> Result<()> {
         self.program = policy.apply_to_program(&self.program)?;
+        // A later function that declares a parameter in its old dtype is an error.
+        for variable in &mut self.variables {
+            let taken = self.program.functions().iter().find_map(|function| {
+                Some(function.input_type(function.input_index(&variable.path)?).clone())
+            });
+            variable.ty = taken.unwrap_or(variable.ty.clone());
+        }
         Ok(())
     }
 

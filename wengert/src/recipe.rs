@@ -6,10 +6,10 @@
 //! and the cadence of checkpoints. Program, recipe and data therefore determine [`crate::train`]:
 //! every run gives the same bits.
 
-use crate::data::listed;
+use crate::data::{Arrays, listed};
+use crate::precision::{Precision, cast_to_param};
 use std::borrow::Cow;
 use std::fmt;
-use wengert_compiler::precision::Precision;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{DType, Diagnostic, Literal, Result, Scalar, diagnostic};
 
@@ -250,6 +250,22 @@ impl Recipe {
                 .apply_to_program(program)
                 .map(Cow::Owned)
                 .map_err(|error| error.context("recipe: precision")),
+        }
+    }
+
+    /// Weights for the program under the recipe's [precision](Recipe::precision), as
+    /// [`cast_to_param`] gives them.
+    ///
+    /// # Errors
+    /// A weight is beyond the largest number of its dtype.
+    pub fn cast_weights<'a>(
+        &self,
+        program: &Program,
+        weights: &'a Arrays,
+    ) -> Result<Cow<'a, Arrays>> {
+        match &self.precision {
+            Some(policy) => cast_to_param(policy, program, weights),
+            None => Ok(Cow::Borrowed(weights)),
         }
     }
 

@@ -8,7 +8,7 @@
 use crate::data::Arrays;
 use std::collections::BTreeMap;
 use wengert_core::nearest::nearest;
-use wengert_core::{Diagnostic, Result, TensorType, diagnostic};
+use wengert_core::{DType, Diagnostic, Result, TensorType, diagnostic};
 
 /// Differences between the names of weights and of variables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -98,10 +98,18 @@ pub(crate) fn check_types(
     for (name, value) in weights {
         match variables.get(name) {
             Some(ty) if value.ty() != *ty => {
-                return Err(diagnostic!(
+                let error = diagnostic!(
                     "variable `{name}` is {ty}, the weights in {source} have {}",
                     value.ty()
-                ));
+                );
+                let may_cast = ty.dtype.is_half() && value.ty() == ty.with_dtype(DType::F32);
+                return Err(match may_cast {
+                    true => error.help(
+                        "`precision::cast_to_param` rounds weights of f32, and so does the option \
+                         `--param-dtype`",
+                    ),
+                    false => error,
+                });
             }
             _ => {}
         }
@@ -112,7 +120,7 @@ pub(crate) fn check_types(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wengert_core::{DType, Literal};
+    use wengert_core::Literal;
 
     #[test]
     fn names_are_listed_with_the_nearest() {

@@ -58,26 +58,34 @@ pub struct Kept {
 
 /// The cheapest set of equations, minimal by inclusion, that the policy has to keep in f32 for an
 /// observed error of at most `within`. `run` computes the outputs of a function without dimension
-/// variables on a machine.
+/// variables on a machine, from inputs of its types.
 ///
 /// The error is the greatest over all outputs in floats of the greatest absolute error, divided by
-/// the greatest magnitude of the output. It is relative to the function in f64.
+/// the greatest magnitude of the output. It is relative to the function in f64. Parameters that the
+/// policy stores in halves are rounded to them first, so that rounding is no part of the error.
+/// Roundings of states and results to such dtypes are.
 ///
 /// # Errors
-/// Not even the function without halves is within the error; an equation has no derivative, so that
-/// nothing can be sorted; those of `run` and of the interpreter.
+/// The policy is not for the function; not even the function without halves is within the error; an
+/// equation has no derivative, so that nothing can be sorted; those of `run` and of the
+/// interpreter.
 pub fn keep(
     function: &Function,
     binding: &Binding,
     policy: &Precision,
     inputs: &[Literal],
     within: f64,
-    run: &mut dyn FnMut(&Function) -> Result<Vec<Literal>>,
+    run: &mut dyn FnMut(&Function, &[Literal]) -> Result<Vec<Literal>>,
 ) -> Result<Kept> {
+    if !policy.is_for(&function.name) {
+        return Err(diagnostic!("the policy is not for @{}", function.name)
+            .help("--within chooses equations of a function that the policy is for"));
+    }
     let bound = function.bind(binding)?;
+    let inputs = &taken(&bound, &taken(&policy.apply(function)?, inputs));
     let exact = reference(&bound, inputs)?;
     let mut error_of = |function: &Function| -> Result<f64> {
-        let found = run(function)?;
+        let found = run(function, &taken(function, inputs))?;
         let floats = (0..found.len()).filter(|n| found[*n].dtype().is_float());
         floats.map(|n| Ok(Deviation::of(&found[n], &exact[n])?.relative())).try_fold(
             0.0f64,
@@ -135,6 +143,12 @@ pub fn keep(
     Ok(Kept { policy, equations, candidates: count, without, with, given })
 }
 
+/// The inputs in the dtypes in which a function takes them.
+fn taken(function: &Function, inputs: &[Literal]) -> Vec<Literal> {
+    let of = |(n, input): (usize, &Literal)| input.convert(function.input_type(n).dtype);
+    inputs.iter().enumerate().map(of).collect()
+}
+
 /// The policy with more exceptions.
 fn keeping(policy: &Precision, function: &Function, numbers: &[usize]) -> Precision {
     numbers.iter().fold(policy.clone(), |policy, n| policy.keep_equation(&function.name, *n))
@@ -172,7 +186,7 @@ fn candidates(
 ) -> Result<Vec<KeptEquation>> {
     let Traced { before, after, origins } = traced;
     let tagged = tagged(after).bind(binding)?;
-    let estimates = first_order(&tagged, inputs).map_err(|error| {
+    let estimates = first_order(&tagged, &taken(&tagged, inputs)).map_err(|error| {
         error.context(format_args!("@{}: equations cannot be sorted", before.name))
     })?;
     let mut parts = vec![0.0; tagged.body.equations.len()];

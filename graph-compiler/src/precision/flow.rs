@@ -3,7 +3,7 @@
 use super::class::Class;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::{DType, Op};
+use wengert_core::{DType, LocationId, Op};
 
 /// Where a value in f32 comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,16 @@ pub(super) struct Port {
     pub is_variable: bool,
     /// Whether the policy keeps products with that variable in f32.
     pub is_kept: bool,
+    /// The dtype that the policy gives it in place of f32.
+    pub stored: Option<Stored>,
+}
+
+/// A dtype in place of f32.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stored {
+    pub dtype: DType,
+    /// The location of the conversion.
+    pub location: LocationId,
 }
 
 /// What a value is for.

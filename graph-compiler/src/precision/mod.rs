@@ -3,7 +3,8 @@
 //! Products, convolutions and attention run on halves with sums in f32. Parameters, states,
 //! statistics, losses and the optimiser stay in f32. The pass changes types inside the function
 //! only: its inputs and outputs are as before, so parameters in f32 are *master weights*
-//! (Micikevicius and others, *Mixed Precision Training*, 2018).
+//! (Micikevicius and others, *Mixed Precision Training*, 2018). A policy may also give parameters
+//! and results another dtype: see [below](#parameters-and-results).
 //!
 //! # The rule
 //!
@@ -43,33 +44,34 @@
 //!
 //! Regions of loops and branches are treated like functions: their inputs and outputs stay in f32.
 //!
+//! # Parameters and results
+//!
+//! A policy has three [dtypes](Dtypes): of parameters, of products and of results. The last two are
+//! for the functions that the policy is for. The first one is for a variable, which all functions
+//! of a program share, and the functions that create it. So a program in which another function
+//! takes such a variable is an error.
+//!
+//! A parameter that is stored in the dtype of products is a half and a leaf: products read it as it
+//! is, movements move it as it is, and every other reader converts it. A parameter in another dtype
+//! is converted to f32 once. Arithmetic does not change: the next value of a state is computed in
+//! f32 and rounded at the end, and so is a result.
+//!
 //! Cost: two walks over the equations.
 
 mod class;
 mod flow;
+mod interface;
+mod policy;
 mod rewrite;
+
+pub use policy::{Dtypes, Precision};
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;
 use class::{Class, class};
-use flow::Port;
-use glob::Pattern;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use wengert_core::graph::{Body, Function, InputRole, OutputRole, Program, verify};
-use wengert_core::{DType, Diagnostic, Op, Result};
-
-/// A policy of mixed precision.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Precision {
-    half: DType,
-    /// Names of ops that stay in f32.
-    wide: BTreeSet<String>,
-    /// Key paths of variables, products with which stay in f32.
-    paths: Vec<Pattern>,
-    /// For functions by name, numbers of equations that stay in f32.
-    equations: BTreeMap<String, BTreeSet<usize>>,
-}
+use std::collections::BTreeSet;
+use wengert_core::graph::{Body, Function, InputRole, Program, verify};
+use wengert_core::{DType, Diagnostic, Result};
 
 /// A function before and after a policy.
 pub(crate) struct Traced {
@@ -82,145 +84,36 @@ pub(crate) struct Traced {
 }
 
 impl Precision {
-    /// Products in bf16. It has the range of f32, so gradients need no scaling.
-    pub fn bf16() -> Self {
-        Precision {
-            half: DType::BF16,
-            wide: BTreeSet::new(),
-            paths: vec![],
-            equations: BTreeMap::new(),
-        }
-    }
-
-    /// Products in f16. It has three more bits than bf16 and a smaller range: numbers above 65504
-    /// are infinite, and those below 6·10⁻⁸ are 0. A training step scales its loss, as
-    /// `wengert::optim::LossScale` does.
-    pub fn f16() -> Self {
-        Precision { half: DType::F16, ..Precision::bf16() }
-    }
-
-    /// The dtype of products.
-    pub fn half(&self) -> DType {
-        self.half
-    }
-
-    /// Names of the ops that stay in f32, in order.
-    pub fn kept_ops(&self) -> impl Iterator<Item = &str> {
-        self.wide.iter().map(String::as_str)
-    }
-
-    /// Patterns of the key paths of variables whose products stay in f32, as they were given.
-    pub fn kept_paths(&self) -> impl Iterator<Item = &str> {
-        self.paths.iter().map(Pattern::as_str)
-    }
-
-    /// Functions and numbers of the equations that stay in f32, in order.
-    pub fn kept_equations(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.equations
-            .iter()
-            .flat_map(|(name, numbers)| numbers.iter().map(move |number| (name.as_str(), *number)))
-    }
-
-    /// The policy of that name, as the option `--precision` takes it.
+    /// The program with each function under this policy. Functions that take nothing but keys make
+    /// the initial values of variables. They stay as they are, except that they create parameters
+    /// in the [dtype](Self::param_dtype) of the policy.
     ///
     /// # Errors
-    /// There is no such policy.
-    pub fn named(name: &str) -> Result<Self> {
-        match name {
-            "bf16" => Ok(Precision::bf16()),
-            "f16" => Ok(Precision::f16()),
-            _ => Err(Diagnostic::new(format!("there is no precision `{name}`")).help(
-                "there are bf16 and f16: products in halves with sums in f32; without one, all is \
-                 f32",
-            )),
-        }
-    }
-
-    /// Keeps all ops of a name in f32, such as `dot_general` or `softmax`.
-    ///
-    /// # Errors
-    /// There is no op of that name.
-    pub fn keep_op(mut self, name: &str) -> Result<Self> {
-        if !Op::catalogue().iter().any(|entry| entry.name == name) {
-            return Err(Diagnostic::new(format!("there is no op `{name}`"))
-                .help("`graphrun ops` lists the ops"));
-        }
-        self.wide.insert(name.into());
-        Ok(self)
-    }
-
-    /// Keeps products with some variables in f32, and so those that compute their gradients. Key
-    /// paths are matched with `*`, `?` and `[…]`, as in `model.h.*.mlp.*`; `*` matches dots, too. A
-    /// loop that reads such a variable stays in f32.
-    ///
-    /// # Errors
-    /// The text is no pattern.
-    pub fn keep_path(mut self, pattern: &str) -> Result<Self> {
-        let parsed = Pattern::new(pattern).map_err(|error| {
-            Diagnostic::new(format!("`{pattern}` is no pattern of key paths: {}", error.msg))
-                .help("a pattern is a path with *, ? and [abc], such as `model.head.*`")
-        })?;
-        self.paths.push(parsed);
-        Ok(self)
-    }
-
-    /// Keeps one equation of a function in f32. What is made of its result element by element stays
-    /// in f32, too.
-    ///
-    /// `number` counts the equations from 0, after checkpoints, calls and the rules of users have
-    /// been inlined and equal equations merged. `graphrun precision --within` finds such numbers.
-    #[must_use]
-    pub fn keep_equation(mut self, function: &str, number: usize) -> Self {
-        self.equations.entry(function.to_owned()).or_default().insert(number);
-        self
-    }
-
-    /// The class of an op under this policy.
-    fn class(&self, op: &Op) -> Class {
-        if self.wide.contains(op.name()) { Class::Wide } else { class(op) }
-    }
-
-    /// The program with each function under this policy. Functions that take nothing but keys stay
-    /// as they are: they make the initial values of variables.
-    ///
-    /// # Errors
-    /// As for [`apply`](Self::apply); a pattern matches no variable of the program; it has no
-    /// function of which an equation is kept; it has no product, convolution or attention of f32.
+    /// As for [`apply`](Self::apply) and [`for_program`](Self::for_program); the program has no
+    /// function of which an equation is kept; the policy changes nothing, since no function that it
+    /// is for has a product, convolution or attention of f32, and it gives no parameter and no
+    /// result a dtype.
     pub fn apply_to_program(&self, program: &Program) -> Result<Program> {
-        let names: Vec<&str> = program.functions().iter().map(|f| f.name.as_str()).collect();
-        if let Some(name) = self.equations.keys().find(|name| !names.contains(&name.as_str())) {
-            let known: Vec<String> = names.iter().map(|name| format!("@{name}")).collect();
-            return Err(Diagnostic::new(format!("there is no function `@{name}`"))
-                .help(format!("functions of the program are {}", known.join(", "))));
-        }
-        let ports = program.functions().iter().flat_map(|f| &f.inputs);
-        let variables: BTreeSet<&str> =
-            ports.filter(|port| is_variable(port.role)).map(|port| port.name.as_str()).collect();
-        if let Some(pattern) =
-            self.paths.iter().find(|pattern| !variables.iter().any(|path| pattern.matches(path)))
-        {
-            let few: Vec<String> = variables.iter().take(5).map(|p| format!("`{p}`")).collect();
-            return Err(Diagnostic::new(format!("no variable matches `{pattern}`")).help(
-                match few.is_empty() {
-                    true => "the program has no variables".into(),
-                    false => format!("variables of the program are {}", few.join(", ")),
-                },
-            ));
-        }
-        if !program.functions().iter().any(|function| has_product(&function.body)) {
-            return Err(Diagnostic::new("a policy of precision changes nothing in this program")
-                .help("no function has a product, a convolution or attention of f32"));
-        }
+        let policy = self.for_program(program)?;
+        policy.changes(program)?;
         let mut changed = program.clone();
         for function in program.functions() {
-            if function.inputs.iter().any(|input| input.role != InputRole::Key) {
-                changed.replace(self.apply(function)?);
+            if !is_initializer(function) {
+                changed.replace(policy.apply(function)?);
+            } else if let Some(stored) = policy.stored_only(function)? {
+                changed.replace(stored);
             }
         }
         Ok(changed)
     }
 
-    /// The function under this policy. Inputs and outputs have the types that they had.
+    /// The function under this policy. Inputs and outputs have the types that they had, except for
+    /// parameters and results to which the policy gives a dtype. A function that the policy is
+    /// [not for](Self::only_function) stays as it is.
+    ///
+    /// The function's parameters are the variables that it takes as such, or those of
+    /// [`param_path`](Self::param_path). [`for_program`](Self::for_program) finds those of a
+    /// program.
     ///
     /// # Errors
     /// A region of the function cannot be inlined; it has no equation of a number that is kept.
@@ -228,14 +121,24 @@ impl Precision {
     /// # Panics
     /// If the pass breaks an invariant of the graph.
     pub fn apply(&self, function: &Function) -> Result<Function> {
-        let function = tidy(self.apply_traced(function)?.after.renumber());
-        if let Err(fault) = verify(&function) {
-            panic!("the precision pass breaks an invariant of the graph: {fault}");
+        if !self.is_for(&function.name) {
+            return Ok(self.stored_only(function)?.unwrap_or_else(|| function.clone()));
         }
-        Ok(function)
+        Ok(finished(self.apply_traced(function)?))
     }
 
-    /// [`apply`](Self::apply) with the origins of the equations.
+    /// The function with its parameters in their dtype, and nothing else. `None` if none of them
+    /// has another one.
+    fn stored_only(&self, function: &Function) -> Result<Option<Function>> {
+        let only = self.params_only();
+        if self.dtypes().param_dtype == DType::F32 || !only.has_params(function) {
+            return Ok(None);
+        }
+        Ok(Some(finished(only.apply_traced(function)?)))
+    }
+
+    /// [`apply`](Self::apply) with the origins of the equations, to a function that the policy is
+    /// for.
     pub(crate) fn apply_traced(&self, function: &Function) -> Result<Traced> {
         let before = counted(function)?;
         let none = BTreeSet::new();
@@ -248,37 +151,49 @@ impl Precision {
                      those to keep"
                 )));
         }
-        let port = |name: &str, is_variable: bool| Port {
-            is_variable,
-            is_kept: is_variable && self.paths.iter().any(|pattern| pattern.matches(name)),
-        };
-        let inputs: Vec<Port> =
-            before.inputs.iter().map(|input| port(&input.name, is_variable(input.role))).collect();
-        let outputs: Vec<Port> = before
-            .outputs
-            .iter()
-            .map(|output| port(&output.name, output.role == OutputRole::State))
-            .collect();
+        let (inputs, outputs) = self.ports(&before);
         let (body, origins) = rewrite::body(self, &before.body, &inputs, &outputs, kept);
         let after = Function { body, ..before.clone() };
         Ok(Traced { before, after, origins })
     }
+
+    /// An error if the policy changes no function of the program.
+    fn changes(&self, program: &Program) -> Result<()> {
+        let functions = || program.functions().iter().filter(|f| self.is_for(&f.name));
+        let has_products = functions().any(|function| has_product(&function.body));
+        let has_results =
+            functions().any(|function| !is_initializer(function) && self.has_results(function));
+        let has_params = program.functions().iter().any(|function| self.has_params(function));
+        if self.computes_in_halves() && has_products || has_results || has_params {
+            return Ok(());
+        }
+        Err(Diagnostic::new("a policy of precision changes nothing in this program").help(
+            match self.dtypes() {
+                dtypes if dtypes == Dtypes::default() => "all of its dtypes are f32",
+                dtypes if dtypes.output_dtype != DType::F32 => "no function has a result of f32",
+                _ => "no function has a product, a convolution or attention of f32",
+            },
+        ))
+    }
 }
 
-impl fmt::Display for Precision {
-    /// The dtype of products, and what stays in f32: `bf16, in f32: softmax, head.*, step:12`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let equations = self.kept_equations().map(|(name, number)| format!("{name}:{number}"));
-        let named = self.kept_ops().chain(self.kept_paths()).map(str::to_owned);
-        let kept: Vec<String> = named.chain(equations).collect();
-        write!(f, "{}", self.half)?;
-        if kept.is_empty() { Ok(()) } else { write!(f, ", in f32: {}", kept.join(", ")) }
+/// The function after the pass, tidied and verified.
+fn finished(traced: Traced) -> Function {
+    let function = tidy(traced.after.renumber());
+    if let Err(fault) = verify(&function) {
+        panic!("the precision pass breaks an invariant of the graph: {fault}");
     }
+    function
 }
 
 /// The function with everything inlined that a policy inlines.
 fn counted(function: &Function) -> Result<Function> {
     Ok(tidy(inline_wrappers(function)?))
+}
+
+/// Whether a function takes nothing but keys: it makes the initial values of variables.
+fn is_initializer(function: &Function) -> bool {
+    function.inputs.iter().all(|input| input.role == InputRole::Key)
 }
 
 /// Whether a body or one of its regions has an op of f32 that may take halves.
@@ -288,8 +203,4 @@ fn has_product(body: &Body) -> bool {
         (class(&equation.op) == Class::Product && is_f32)
             || equation.regions.iter().any(|region| has_product(region))
     })
-}
-
-fn is_variable(role: InputRole) -> bool {
-    matches!(role, InputRole::Param | InputRole::State)
 }

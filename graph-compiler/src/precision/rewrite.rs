@@ -2,7 +2,7 @@
 
 use super::Precision;
 use super::class::Class;
-use super::flow::{Kind, Port, Use, is_kept, uses};
+use super::flow::{Kind, Port, Stored, Use, is_kept, uses};
 use crate::rewrite::push;
 use std::collections::BTreeSet;
 use wengert_core::graph::{Body, Equation, ValueId};
@@ -33,11 +33,20 @@ impl Held {
     fn half(value: ValueId) -> Self {
         Held { kind: Kind::Half, wide: None, half: Some(value), repeats: false, is_weight: false }
     }
+
+    /// A parameter that is stored in halves, or one whose elements were moved.
+    fn stored(value: ValueId) -> Self {
+        Held { kind: Kind::Leaf, ..Held::half(value) }
+    }
+
+    fn is_stored(&self) -> bool {
+        self.kind == Kind::Leaf && self.wide.is_none()
+    }
 }
 
 /// The body under a policy, except that some equations, by their numbers, stay in f32. The types
-/// of inputs and outputs stay. For each equation of the new body there is the number of the old
-/// one for which it was made.
+/// of inputs and outputs stay, unless a port says how they are stored. For each equation of the new
+/// body there is the number of the old one for which it was made.
 pub(super) fn body(
     policy: &Precision,
     old: &Body,
@@ -58,9 +67,23 @@ pub(super) fn body(
         held: old.values.ids().map(|_| None).collect(),
     };
     for (input, port) in old.inputs.iter().zip(inputs) {
-        let value = walk.body.values.push(old.ty(*input).clone());
+        let ty = old.ty(*input);
+        let ty = port.stored.map_or_else(|| ty.clone(), |stored| ty.with_dtype(stored.dtype));
+        let value = walk.body.values.push(ty);
         walk.body.inputs.push(value);
-        walk.hold(*input, Held { is_weight: port.is_variable, ..Held::wide(Kind::Leaf, value) });
+        let held = match port.stored {
+            Some(stored) if stored.dtype == walk.half_dtype() => Held::stored(value),
+            // Converted below.
+            Some(_) | None => Held::wide(Kind::Leaf, value),
+        };
+        walk.hold(*input, Held { is_weight: port.is_variable, ..held });
+    }
+    for (input, port) in old.inputs.iter().zip(inputs) {
+        let held = walk.of(*input);
+        if let (Some(stored), Some(value)) = (port.stored, held.wide) {
+            let wide = walk.convert(value, DType::F32, stored.location);
+            walk.hold(*input, Held { wide: Some(wide), ..held });
+        }
     }
     let mut origins = Vec::new();
     for (number, (equation, class)) in old.equations.iter().zip(&classes).enumerate() {
@@ -68,11 +91,17 @@ pub(super) fn body(
         origins.resize(walk.body.equations.len(), number);
     }
     let location = old.equations.last().map(|last| last.location);
-    for output in &old.outputs {
+    for (output, port) in old.outputs.iter().zip(outputs) {
+        if let Some(stored) = port.stored {
+            let value = walk.stored(*output, inputs, stored);
+            walk.body.outputs.push(value);
+            continue;
+        }
         let value = match (walk.of(*output).wide, location) {
             (Some(value), _) => value,
             (None, Some(location)) => walk.wide(*output, location),
-            (None, None) => unreachable!("inputs have their types"),
+            // An input that is stored in halves.
+            (None, None) => walk.wide(*output, LocationId(0)),
         };
         walk.body.outputs.push(value);
     }
@@ -102,6 +131,24 @@ impl Walk<'_> {
         self.old.ty(old).dtype == DType::F32
     }
 
+    fn half_dtype(&self) -> DType {
+        self.policy.dtypes().compute_dtype
+    }
+
+    /// A value of f32 in another dtype, for an output.
+    fn stored(&mut self, old: ValueId, inputs: &[Port], stored: Stored) -> ValueId {
+        let of_old = |port: &Port| port.stored.is_some_and(|of| of.dtype == stored.dtype);
+        let mut ports = self.old.inputs.iter().zip(inputs).zip(&self.body.inputs);
+        if let Some((_, value)) = ports.find(|((input, port), _)| **input == old && of_old(port)) {
+            return *value;
+        }
+        if stored.dtype == self.half_dtype() {
+            return self.half(old, stored.location);
+        }
+        let wide = self.wide(old, stored.location);
+        self.convert(wide, stored.dtype, stored.location)
+    }
+
     fn convert(&mut self, value: ValueId, dtype: DType, location: LocationId) -> ValueId {
         push(&mut self.body, ConvertElementType { dtype }, &[value], location)
     }
@@ -123,7 +170,7 @@ impl Walk<'_> {
         match (held.half, held.wide) {
             (Some(half), _) => half,
             (None, Some(value)) if self.is_f32(old) => {
-                let half = self.convert(value, self.policy.half, location);
+                let half = self.convert(value, self.half_dtype(), location);
                 self.held[old] = Some(Held { half: Some(half), ..held });
                 half
             }
@@ -212,7 +259,7 @@ impl Walk<'_> {
         let types = op.infer(&types, &[]).expect("a product of f32 is a product of halves, too");
         let mut results = Vec::new();
         for (old, ty) in equation.results.iter().zip(types) {
-            let is_half = ty.dtype == self.policy.half;
+            let is_half = ty.dtype == self.half_dtype();
             let new = self.body.values.push(ty);
             let kind = if wants_half { Kind::Half } else { Kind::Wide };
             let held = if is_half {
@@ -265,7 +312,7 @@ impl Walk<'_> {
             equation.operands.iter().map(|v| self.wide(*v, location)).collect();
         let value = push(&mut self.body, equation.op.clone(), &operands, location);
         let held = match kind == Kind::Half && !self.uses[result].is_between() {
-            true => Held::half(self.convert(value, self.policy.half, location)),
+            true => Held::half(self.convert(value, self.half_dtype(), location)),
             false => Held::wide(kind, value),
         };
         self.hold(result, held);
@@ -275,10 +322,13 @@ impl Walk<'_> {
         let (location, old) = (equation.location, equation.results[0]);
         // Elements are joined, not added: wide ones stay wide.
         let kind = self.kind(equation, Class::Movement);
+        let mut floats = equation.operands.iter().filter(|v| self.is_f32(**v)).peekable();
+        let are_stored = floats.peek().is_some() && floats.all(|v| self.of(*v).is_stored());
         let mut operands = Vec::new();
         for operand in &equation.operands {
             operands.push(match kind {
                 Kind::Half => self.half(*operand, location),
+                Kind::Leaf if are_stored => self.half(*operand, location),
                 Kind::Leaf | Kind::Wide => self.wide(*operand, location),
             });
         }
@@ -290,6 +340,7 @@ impl Walk<'_> {
         let result = push(&mut self.body, equation.op.clone(), &operands, location);
         let held = match kind {
             Kind::Half => Held::half(result),
+            Kind::Leaf if are_stored => Held::stored(result),
             Kind::Leaf | Kind::Wide => Held::wide(kind, result),
         };
         self.hold(old, Held { repeats, is_weight, ..held });
@@ -314,7 +365,7 @@ impl Walk<'_> {
         for region in &mut equation.regions {
             let old = std::mem::take(region).into_body();
             // A carry is a state of the loop.
-            let outputs = vec![Port { is_variable: true, is_kept: false }; old.outputs.len()];
+            let outputs = vec![Port { is_variable: true, ..Port::default() }; old.outputs.len()];
             let inputs = vec![Port::default(); old.inputs.len()];
             let (mixed, _) = body(self.policy, &old, &inputs, &outputs, &BTreeSet::new());
             *region = mixed.renumber().into();

@@ -26,7 +26,7 @@ fn error(mixed: &Function, function: &Function, inputs: &[Literal]) -> f64 {
 }
 
 fn found(function: &Function, inputs: &[Literal], within: f64) -> wengert_core::Result<Kept> {
-    let mut run = |function: &Function| interpret::run(function, inputs);
+    let mut run = |function: &Function, inputs: &[Literal]| interpret::run(function, inputs);
     keep(function, &Binding::new(), &Precision::bf16(), inputs, within, &mut run)
 }
 

@@ -3,7 +3,8 @@
 use super::train::{metrics_json, recipe_of};
 use crate::cli::EvaluateArgs;
 use crate::console::{Console, Failure, Outcome, Status};
-use crate::source::{Source, device, with_precision};
+use crate::policy::with_precision;
+use crate::source::{Source, device};
 use crate::table::{Table, grouped};
 use serde_json::json;
 use wengert::train::{Allow, Options, TrainError, evaluate};

@@ -3,7 +3,7 @@
 use crate::cli::CertificateArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::drawn::draw;
-use crate::source::{Source, bindings, policy};
+use crate::source::{Source, bindings};
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
 use wengert::certificate::{
@@ -20,7 +20,7 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     let device: Device = args.device.parse()?;
     let mut kept = None;
     if let Some(within) = args.within {
-        let policy = policy(&args.precision)?.ok_or_else(|| {
+        let policy = args.precision.policy()?.ok_or_else(|| {
             Diagnostic::new("--precision f32 rounds nothing to halves, so --within has no choice")
                 .help("give --precision bf16 or f16")
         })?;

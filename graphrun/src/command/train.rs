@@ -3,7 +3,8 @@
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
-use crate::source::{Source, device, with_precision};
+use crate::policy::with_precision;
+use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::Length;

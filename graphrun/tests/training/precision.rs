@@ -2,7 +2,7 @@
 
 use crate::place::{Place, Ran};
 use wengert::precision::Precision;
-use wengert::{GraphFile, data};
+use wengert::{DType, GraphFile, data};
 
 const BF16: [&str; 2] = ["--precision", "bf16"];
 
@@ -154,4 +154,83 @@ fn a_certificate_says_what_it_takes() {
     refused(&["--input", "q=zeros"], &["`q`"]);
     place.graphrun(&["compile", "model.graph@loss", "--bind", "B=4", "--out", "l.plan"]).good();
     place.graphrun(&["precision", "l.plan"]).failed(2, &["is a plan", "help: give the .graph"]);
+}
+
+/// Parameters in bf16.
+const STORED: [&str; 4] = ["--precision", "bf16", "--param-dtype", "bf16"];
+
+fn stored() -> Precision {
+    Precision::bf16().param_dtype(DType::BF16).unwrap()
+}
+
+/// A model whose parameters are bf16 learns, and the three ways give the same bits.
+#[test]
+fn parameters_are_trained_in_bf16() {
+    let place = Place::new();
+    let file = GraphFile::read(place.path("model.graph")).unwrap();
+    let program = stored().apply_to_program(&file.program).unwrap();
+    GraphFile { program, ..file.clone() }.write(place.path("rust.graph")).unwrap();
+    let mut recipe = file;
+    recipe.recipe.as_mut().unwrap().precision = Some(stored());
+    recipe.write(place.path("recipe.graph")).unwrap();
+
+    place.train("rust.graph", "a", &[]).good();
+    place.train("recipe.graph", "b", &[]).good();
+    place.train("model.graph", "c", &STORED).good();
+    assert_eq!(place.contents("a"), place.contents("b"));
+    assert_eq!(place.contents("a"), place.contents("c"));
+    let weights = data::read_all(place.path("a/weights.safetensors")).unwrap();
+    assert_eq!(weights["w"].dtype(), DType::BF16);
+    let log = std::fs::read_to_string(place.path("a/log.jsonl")).unwrap();
+    let losses: Vec<f64> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["loss"].as_f64())
+        .collect();
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    assert!(last < first / 2.0, "{losses:?}");
+
+    let dumped = place.graphrun(&["dump", "recipe.graph", "--recipe"]);
+    dumped.good();
+    assert!(dumped.out.ends_with("\nprecision bf16, parameters bf16\n"), "{dumped:?}");
+    // Another dtype of parameters is another program.
+    let more = ["--resume", "--steps", "80"];
+    let other = ["another program or recipe", "and precision of its"];
+    place.train("model.graph", "c", &[&more[..], &BF16].concat()).failed(2, &other);
+    place.train("model.graph", "c", &[&more[..], &STORED].concat()).good();
+}
+
+/// Weights in f32 are rounded for parameters in bf16. The reverse is an error.
+#[test]
+fn weights_are_rounded_to_the_dtype_of_parameters() {
+    let place = Place::new();
+    place.train("model.graph", "a", &[]).good();
+    place.train("model.graph", "b", &STORED).good();
+    let evaluate = |params: &str, options: &[&str]| {
+        let given = ["evaluate", "model.graph", "--data", "data.npz", "--params", params];
+        place.graphrun(&[&given[..], options].concat())
+    };
+    let (wide, halves) = ("a/weights.safetensors", "b/weights.safetensors");
+    evaluate(halves, &STORED).good();
+    let cast = evaluate(wide, &STORED);
+    cast.good();
+    // The same as of a file with the rounded weights.
+    let mut weights = data::read_all(place.path(wide)).unwrap();
+    let rounded = weights["w"].convert(DType::BF16);
+    weights.insert("w".to_owned(), rounded);
+    let pairs = weights.iter().map(|(name, value)| (name.as_str(), value));
+    data::safetensors::write(place.path("rounded.safetensors"), pairs).unwrap();
+    assert_eq!(cast.out, evaluate("rounded.safetensors", &STORED).out);
+    evaluate(halves, &[]).failed(2, &["variable `w` is f32[", "have bf16["]);
+
+    // Training starts from such weights, too, and a function runs on them.
+    place.train("model.graph", "d", &[&STORED[..], &["--params", wide]].concat()).good();
+    let run = |params: &str, options: &[&str]| {
+        let given = ["run", "model.graph@loss", "--params", params];
+        let inputs = ["--input", "x=random:1", "--input", "y=random:2", "--bind", "B=4"];
+        place.graphrun(&[&given[..], &inputs, options].concat())
+    };
+    let ran = run(wide, &STORED);
+    ran.good();
+    assert_eq!(ran.out, run("rounded.safetensors", &STORED).out);
+    run(halves, &[]).failed(2, &["`w`", "bf16["]);
 }

@@ -172,8 +172,12 @@ impl GraphFile {
         if let Some(recipe) = &self.recipe {
             sections.push(("recipe", codec::encode("recipe", &v1::recipe::to_record(recipe))?));
             if let Some(policy) = &recipe.precision {
-                let record = v1::precision::to_record(policy);
+                let (record, dtypes) = v1::precision::to_record(policy);
                 sections.push(("precision", codec::encode("precision", &record)?));
+                if let Some(dtypes) = dtypes {
+                    let bytes = codec::encode("precision.dtypes", &dtypes)?;
+                    sections.push(("precision.dtypes", bytes));
+                }
             }
         }
         match &self.weights {
@@ -216,10 +220,20 @@ impl GraphFile {
             .map(|bytes| v1::recipe::from_record(codec::decode("recipe", bytes)?))
             .transpose()
             .map_err(|error| error.context("section `recipe`"))?;
-        let precision = take("precision")
-            .map(|bytes| v1::precision::from_record(codec::decode("precision", bytes)?))
+        let dtypes = take("precision.dtypes")
+            .map(|bytes| codec::decode("precision.dtypes", bytes))
             .transpose()
-            .map_err(|error| error.context("section `precision`"))?;
+            .map_err(|error| error.context("section `precision.dtypes`"))?;
+        let precision = match take("precision") {
+            Some(bytes) => codec::decode("precision", bytes)
+                .and_then(|record| v1::precision::from_record(record, dtypes))
+                .map(Some)
+                .map_err(|error| error.context("section `precision`"))?,
+            None if dtypes.is_some() => {
+                return Err(damaged("there is a `precision.dtypes` without a `precision`"));
+            }
+            None => None,
+        };
         match (&mut recipe, precision) {
             (Some(recipe), precision) => recipe.precision = precision,
             (None, Some(_)) => return Err(damaged("there is a `precision` without a `recipe`")),

@@ -58,7 +58,7 @@ pub fn evaluate(
         None => "the file".into(),
     };
     let none = Arrays::new();
-    let weights = options.weights.unwrap_or(&none);
+    let weights = &*recipe.cast_weights(program, options.weights.unwrap_or(&none))?;
     let remedy = "give the weights of this program, such as `weights.safetensors` of a run";
     let mut values = Arrays::new();
     for name in taken() {

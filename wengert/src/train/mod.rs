@@ -184,7 +184,10 @@ pub fn train<R: Into<Flow>>(
 /// An error if the recipe trains in f16 and its step does not scale its loss.
 fn needs_loss_scale(program: &Program, recipe: &Recipe) -> Result<()> {
     let name = &recipe.step.function;
-    let is_f16 = recipe.precision.as_ref().is_some_and(|policy| policy.half() == DType::F16);
+    let is_f16 = recipe
+        .precision
+        .as_ref()
+        .is_some_and(|policy| policy.dtypes().compute_dtype == DType::F16 && policy.is_for(name));
     if !is_f16 || scales_loss(program.get(name)?) {
         return Ok(());
     }

@@ -40,6 +40,7 @@ pub(super) fn initialize(
         Function::new(program, init).run(session, vec![], &recipe.key_for(0))?;
     }
     let Some(weights) = options.weights else { return Ok(()) };
+    let weights = &*recipe.cast_weights(program, weights)?;
     let variables = variables(program, session);
     let source = match options.weights_file {
         Some(path) => format!("`{}`", path.display()),

@@ -20,6 +20,7 @@
 //! | `locations` | [`Locations`] | for every function, the source locations |
 //! | `recipe` | [`Recipe`] | the training recipe; may be absent |
 //! | `precision` | [`Precision`] | the recipe's policy of precision; may be absent |
+//! | `precision.dtypes` | [`PrecisionDtypes`] | what else that policy gives dtypes, and for which functions; absent if nothing, and for all |
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
 //!
@@ -223,7 +224,7 @@ pub struct Recipe {
 /// Section `precision`.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 pub struct Precision {
-    /// Name of the dtype of products.
+    /// Name of the dtype of products: bf16 or f16; f32 beside a section `precision.dtypes`.
     pub half: String,
     /// Names of ops that stay in f32.
     pub ops: Vec<String>,
@@ -231,6 +232,21 @@ pub struct Precision {
     pub paths: Vec<String>,
     /// Functions and numbers of equations that stay in f32.
     pub equations: Vec<(String, u64)>,
+}
+
+/// Section `precision.dtypes`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct PrecisionDtypes {
+    /// Name of the dtype of parameters.
+    pub param_dtype: String,
+    /// Name of the dtype of results.
+    pub output_dtype: String,
+    /// Patterns of the key paths of the parameters; empty: those that functions take as such.
+    pub params: Vec<String>,
+    /// Patterns of the key paths of parameters in f32.
+    pub kept_params: Vec<String>,
+    /// Patterns of the names of the functions that the policy is for; empty: all.
+    pub functions: Vec<String>,
 }
 
 /// The evaluation of a recipe.
