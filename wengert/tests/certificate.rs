@@ -73,8 +73,8 @@ fn check(name: &str, program: &Program) {
                 Norm::Greatest => output.observed.greatest,
                 Norm::Euclidean => output.observed.norm,
             };
-            // Roundings within softmax, norms and losses do not count, so the estimate is no bound.
-            assert!(observed <= 4.0 * estimate.absolute, "{name}, {precision}: {output:?}");
+            // The estimate is no bound, but errors of different roundings cancel.
+            assert!(observed <= estimate.absolute, "{name}, {precision}: {output:?}");
         }
         assert!(certificate.no_estimate.is_none(), "{name}: {:?}", certificate.no_estimate);
         assert!(!certificate.contributions.is_empty());

@@ -116,6 +116,16 @@ fn round_trip_through_bytes_and_files() {
     let orphan = container::write(container::Kind::Graph, 1, &sections);
     let error = GraphFile::from_bytes(&orphan).unwrap_err().to_string();
     assert!(error.contains("a `precision` without a `recipe`"), "{error}");
+    // Dtypes of parameters and results are a section that belongs to the policy.
+    let policy = Precision::bf16().param_dtype(DType::BF16).unwrap();
+    file.recipe.as_mut().unwrap().precision = Some(policy.only_function("*").unwrap());
+    let bytes = file.to_bytes().unwrap();
+    assert!(GraphFile::from_bytes(&bytes).unwrap() == file);
+    let (_, mut sections) = container::read(container::Kind::Graph, &[1], &bytes).unwrap();
+    sections.retain(|section| section.name != "precision");
+    let orphan = container::write(container::Kind::Graph, 1, &sections);
+    let error = GraphFile::from_bytes(&orphan).unwrap_err().to_string();
+    assert!(error.contains("a `precision.dtypes` without a `precision`"), "{error}");
     // The locations in the user's source survive.
     file.recipe = None;
     let program = GraphFile::from_bytes(&file.to_bytes().unwrap()).unwrap().program;

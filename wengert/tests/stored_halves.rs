@@ -148,3 +148,98 @@ fn mistakes_are_errors() {
     };
     fails(&integers, DType::F32, "moments of i32: a moment is a float");
 }
+
+/// A regression whose parameters a policy stores in halves; the moments are in f32.
+fn regression() -> Program {
+    let mut program = Program::new();
+    let layer = || Linear::new(3, 2);
+    program
+        .function("step", |f| {
+            let (x, y) = (f.input("x", f32("8,3")), f.input("y", f32("8,2")));
+            let layer = f.state("layer", layer());
+            let (loss, gradient) =
+                value_and_grad(&layer, |layer| (layer.call(&x) - &y).square().mean());
+            AdamW::new(0.05).step(f, &layer, &gradient);
+            f.output("loss", loss);
+        })
+        .unwrap();
+    program
+        .function("predict", |f| {
+            let x = f.input("x", f32("8,3"));
+            let layer = f.param("layer", layer());
+            f.output("y", layer.call(&x));
+        })
+        .unwrap();
+    program
+}
+
+fn stored(dtype: DType) -> Precision {
+    Precision::bf16().param_dtype(dtype).unwrap()
+}
+
+/// A session with the variables of the program's initializer.
+fn begun(program: &Program) -> Session {
+    let mut session = Session::open(Device::Cpu).unwrap();
+    session.initialize(program, 7).unwrap();
+    session
+}
+
+#[test]
+fn a_policy_stores_parameters_in_halves() {
+    for dtype in [DType::BF16, DType::F16] {
+        let mut program = regression();
+        program.precision(&stored(dtype)).unwrap();
+        let mut session = begun(&program);
+        for (name, ty) in session.variable_types().into_iter().filter(|(_, ty)| ty.dtype.is_float())
+        {
+            let is_moment = name.starts_with("adam");
+            assert_eq!(ty.dtype, if is_moment { DType::F32 } else { dtype }, "{name}");
+        }
+        let mut random = wengert_testing::Random(3);
+        let x = random.scaled(&TensorType::new(DType::F32, [8, 3]), 1.0);
+        let y = random.scaled(&TensorType::new(DType::F32, [8, 2]), 0.1);
+        let mut step = session.compile(&program, "step", bind!()).unwrap();
+        let losses: Vec<f64> = (0..80)
+            .map(|_| {
+                let outputs = step.run(&[("x", x.clone()), ("y", y.clone())]).unwrap();
+                outputs.get("loss").unwrap().get(0).to_f64()
+            })
+            .collect();
+        assert!(losses[79] < losses[0] / 4.0, "{dtype}: {losses:?}");
+        assert_eq!(session.variable("layer.weight").unwrap().dtype(), dtype);
+        session.compile(&program, "predict", bind!()).unwrap().run(&[("x", x)]).unwrap();
+        // A function that is built later has to take the parameters as they are.
+        let late = program.function("late", |f| {
+            let layer = f.param("layer", Linear::new(3, 2));
+            f.output("w", layer.weight);
+        });
+        let error = late.unwrap_err().to_string();
+        assert!(error.contains("has type f32") && error.contains(dtype.name()), "{error}");
+    }
+}
+
+#[test]
+fn weights_in_f32_are_cast_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wide.safetensors");
+    begun(&regression()).save_for(&path, &regression(), "predict").unwrap();
+    let mut program = regression();
+    let policy = stored(DType::F16);
+    program.precision(&policy).unwrap();
+    let mut session = begun(&program);
+    let error = session.load_partial(&path).unwrap_err().to_string();
+    assert!(error.contains("variable `layer.") && error.contains("cast_to_param"), "{error}");
+    let mut weights = wengert::data::read_all(&path).unwrap();
+    let cast = wengert::precision::cast_to_param(&policy, &program, &weights).unwrap();
+    for (name, value) in cast.iter() {
+        assert_eq!(*value, weights[name].convert(DType::F16), "{name}");
+        session.set_variable(name, value).unwrap();
+    }
+    // The same numbers as of the initializer, which rounds them, too.
+    assert_eq!(cast["layer.weight"], begun(&program).variable("layer.weight").unwrap());
+    let large = Literal::from_vec(&[2], vec![1e6f32, 0.0]).unwrap();
+    weights.insert("layer.bias".into(), large);
+    let error = wengert::precision::cast_to_param(&policy, &program, &weights).unwrap_err();
+    let says = "a weight of `layer.bias` is beyond the largest number of f16";
+    assert!(error.message.contains(says) && error.help.unwrap().contains("keep_param"));
+}

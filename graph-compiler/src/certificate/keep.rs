@@ -56,6 +56,9 @@ pub struct Kept {
     pub given: f64,
 }
 
+/// A machine: it computes the outputs of a function from inputs.
+pub type Run<'a> = dyn FnMut(&Function, &[Literal]) -> Result<Vec<Literal>> + 'a;
+
 /// The cheapest set of equations, minimal by inclusion, that the policy has to keep in f32 for an
 /// observed error of at most `within`. `run` computes the outputs of a function without dimension
 /// variables on a machine, from inputs of its types.
@@ -75,7 +78,7 @@ pub fn keep(
     policy: &Precision,
     inputs: &[Literal],
     within: f64,
-    run: &mut dyn FnMut(&Function, &[Literal]) -> Result<Vec<Literal>>,
+    run: &mut Run<'_>,
 ) -> Result<Kept> {
     if !policy.is_for(&function.name) {
         return Err(diagnostic!("the policy is not for @{}", function.name)

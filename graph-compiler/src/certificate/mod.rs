@@ -25,7 +25,7 @@ mod worst_case;
 
 pub use bounded::{Bounded, Place};
 pub use first_order::{ELEMENTS, Estimate, FirstOrder, Norm, PROJECTIONS, Rounding, first_order};
-pub use keep::{Kept, KeptEquation, keep};
+pub use keep::{Kept, KeptEquation, Run, keep};
 pub use observed::{Deviation, reference};
 pub use worst_case::{Bounds, worst_case};
 

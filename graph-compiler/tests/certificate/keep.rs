@@ -5,7 +5,7 @@ use wengert_compiler::certificate::{Kept, keep};
 use wengert_compiler::precision::Precision;
 use wengert_core::graph::Function;
 use wengert_core::interpret::{self, Array, evaluate_unrounded};
-use wengert_core::{Binding, Literal};
+use wengert_core::{Binding, DType, Literal};
 
 /// The greatest error of an output relative to its greatest magnitude, without code of the library.
 fn error(mixed: &Function, function: &Function, inputs: &[Literal]) -> f64 {
@@ -99,6 +99,26 @@ fn the_equation_that_contributes_is_kept() {
     assert_eq!((numbers.as_slice(), kept.candidates), (&[0][..], 2), "{kept:?}");
     assert!(kept.without > 0.1 && kept.with <= 1e-2 && kept.given < 1e-4, "{kept:?}");
     assert!(kept.equations[0].location.to_string().starts_with("test.ir:2:"));
+}
+
+/// Weights in bf16 are given: their rounding is no part of the error, and the numbers are those of
+/// the function in f32.
+#[test]
+fn parameters_in_halves_are_given() {
+    let text = TWO.replace("%u: f32[4], %v", "param %u: f32[4], param %v");
+    let function = function(&text);
+    let policy = Precision::bf16().param_dtype(DType::BF16).unwrap();
+    let mut inputs = cancelling();
+    // 1/3 is no number of bf16.
+    inputs[2] = f32s(&[1.0 / 3.0; 4]);
+    let mut run = |function: &Function, inputs: &[Literal]| interpret::run(function, inputs);
+    let kept = keep(&function, &Binding::new(), &policy, &inputs, 1e-2, &mut run).unwrap();
+    let numbers: Vec<usize> = kept.equations.iter().map(|e| e.number).collect();
+    assert_eq!(numbers, [0], "{kept:?}");
+    assert!(kept.without > 0.1 && kept.with <= 1e-2 && kept.given < 1e-4, "{kept:?}");
+    let other = policy.only_function("g").unwrap();
+    let error = keep(&function, &Binding::new(), &other, &inputs, 1e-2, &mut run).unwrap_err();
+    assert!(error.to_string().contains("the policy is not for @f"), "{error}");
 }
 
 #[test]

@@ -192,6 +192,9 @@ fn parameters_are_trained_in_bf16() {
     let dumped = place.graphrun(&["dump", "recipe.graph", "--recipe"]);
     dumped.good();
     assert!(dumped.out.ends_with("\nprecision bf16, parameters bf16\n"), "{dumped:?}");
+    // Losses may be bf16, too.
+    let results = [&STORED[..], &["--output-dtype", "bf16"]].concat();
+    place.train("model.graph", "d", &results).good();
     // Another dtype of parameters is another program.
     let more = ["--resume", "--steps", "80"];
     let other = ["another program or recipe", "and precision of its"];
