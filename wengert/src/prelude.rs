@@ -16,7 +16,7 @@ pub use crate::optim::{Adam, AdamW, LossScale, Muon, Sgd};
 pub use crate::program::Program;
 pub use crate::types::{bf16, bool, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64, u8, u32, u64};
 pub use crate::{Device, Session, bind, nn, optim};
-pub use wengert_compiler::precision::Precision;
+pub use wengert_compiler::precision::{Dtypes, Precision};
 pub use wengert_core::build::FunctionBuilder;
 pub use wengert_core::build::control;
 pub use wengert_core::{

@@ -191,8 +191,8 @@ impl Program {
     }
 
     /// Gives the functions built so far mixed precision: products, convolutions and attention take
-    /// halves, and add in f32. Variables, inputs and outputs keep their types, except for parameters
-    /// and results to which the policy gives a dtype.
+    /// halves, and add in f32. Variables, inputs and outputs keep their types, except for
+    /// parameters and results to which the policy gives a dtype.
     ///
     /// Call it after the last function. Rules of `custom_vjp` and checkpoints are inlined, so a
     /// function that is differentiated later has lost them.

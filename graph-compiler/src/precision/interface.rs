@@ -1,5 +1,5 @@
-//! The inputs and outputs of functions under a policy: the dtypes of parameters and results, and the
-//! names in a program to which a policy refers.
+//! The inputs and outputs of functions under a policy: the dtypes of parameters and results, and
+//! the names in a program to which a policy refers.
 
 use super::flow::{Port, Stored};
 use super::is_initializer;

@@ -18,7 +18,8 @@ func @init(key %key: u32[2]) -> (state m.w: f32[2,2], state m.b: f32[2], state a
   return %1, %2, %1
 }
 
-func @step(%x: f32[4,2], state %m.w: f32[2,2], state %m.b: f32[2], state %adam.m.w: f32[2,2]) -> (loss: f32[], state m.w: f32[2,2], state m.b: f32[2], state adam.m.w: f32[2,2]) {
+func @step(%x: f32[4,2], state %m.w: f32[2,2], state %m.b: f32[2], state %adam.m.w: f32[2,2])
+  -> (loss: f32[], state m.w: f32[2,2], state m.b: f32[2], state adam.m.w: f32[2,2]) {
   %0: f32[4,2] = dot_general %x, %m.w {contract=[[1],[0]]}
   %1: f32[4,2] = broadcast_in_dim %m.b {dims=[1], shape=[4,2]}
   %2: f32[4,2] = add %0, %1
