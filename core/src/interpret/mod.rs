@@ -150,4 +150,20 @@ mod tests {
         let rounded = evaluate(&f.body, &f.locations, &x).unwrap();
         assert_eq!(*rounded[0].cells[0].real(), 6.71875);
     }
+
+    /// Without roundings, infinities and NaN are what they are.
+    #[test]
+    fn unrounded_programs_have_infinities() {
+        let text = "func @f(%x: f32[3]) -> (bool[3]) {
+            %0: bool[3] = is_finite %x
+            return %0
+        }";
+        let program = parse_program(text, "f.ir").unwrap();
+        let f = &program.functions()[0];
+        let x = Literal::from_vec(&[3], vec![f32::INFINITY, f32::NAN, 1.0]).unwrap();
+        let x = [Array::from_literal(&x).unwrap()];
+        let y = evaluate_unrounded(&f.body, &f.locations, &x).unwrap();
+        let bits: Vec<bool> = y[0].cells.iter().map(Cell::is_true).collect();
+        assert_eq!(bits, [false, false, true]);
+    }
 }

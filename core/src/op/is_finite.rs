@@ -18,7 +18,7 @@ impl Operation for IsFinite {
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
         // An exact number is finite, even if the nearest f64 is not.
-        e.map(|x| Ok(Cell::Bits((!e.regions.rounds || x.real().to_f64().is_finite()) as i64)))
+        e.map(|x| Ok(Cell::Bits((!R::ROUNDS || x.real().to_f64().is_finite()) as i64)))
     }
 
     fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
