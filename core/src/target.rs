@@ -66,6 +66,9 @@ pub struct Target {
     pub calls: Vec<&'static str>,
     /// Whether the back end executes attention on halves.
     pub half_attention: bool,
+    /// Whether the backward pass of attention may be given the forward result in place of sums of
+    /// it ([`out_given`](crate::call::Attention::out_given)).
+    pub attention_out: bool,
     /// Most bytes of a head at one position, in the dtype of its sums, for which the back end
     /// executes attention.
     pub attention_row: u64,
@@ -156,6 +159,7 @@ impl Target {
             row_bytes: 1 << 20,
             calls: Call::names(),
             half_attention: true,
+            attention_out: false,
             attention_row: ANY,
             addends: true,
             residual_first: false,
@@ -242,6 +246,7 @@ impl Target {
         }
         for (name, value) in [
             ("half_attention", self.half_attention),
+            ("attention_out", self.attention_out),
             ("followers", self.followers),
             ("lays_out", self.lays_out),
             ("residual_first", self.residual_first),
@@ -283,6 +288,7 @@ impl Target {
         let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
         let half_attention = take(map, "half_attention", Some(false))?;
+        let attention_out = take(map, "attention_out", Some(false))?;
         let workspace = match take(map, "workspace", Some(false))? {
             true => Workspace::Stated,
             false => Workspace::None,
@@ -327,6 +333,7 @@ impl Target {
             row_bytes,
             calls,
             half_attention,
+            attention_out,
             attention_row,
             addends,
             residual_first,

@@ -30,6 +30,7 @@ pub fn target(architecture: &str) -> Target {
         row_bytes: 1 << 20,
         calls: call::claims(),
         half_attention: true,
+        attention_out: true,
         // A block's four tiles of 16 such rows fit into the shared memory of every
         // architecture.
         attention_row: 1 << 10,
@@ -65,6 +66,7 @@ mod tests {
                 prefix: false,
                 causal: true,
                 backward: false,
+                out_given: false,
                 scale: wengert_core::Scalar::of(1.0),
                 dtype,
             })
@@ -119,7 +121,12 @@ mod tests {
         assert_eq!(tree(&cuda, &[256, 128, 3072], &[1]), (1, 0));
         assert_eq!(parts(&cuda, &[256, 128, 3072], &[1], 786_432, 128), 1);
         assert_eq!(parts(&cuda, &[32768, 3072], &[0], 3072, 32768), 171);
-        assert_eq!(parts(&cuda, &[32768, 768], &[0], 768, 32768), 22);
+        // Bands of 64 rows of 128 to 1024 columns, if there are enough of them.
+        assert_eq!(parts(&cuda, &[32768, 768], &[0], 768, 32768), 512);
+        assert_eq!(tree(&cuda, &[512, 64, 768], &[1]), (4, 0));
+        assert_eq!(tree(&cuda, &[255, 64, 768], &[1]), (32, 0));
+        assert_eq!(parts(&cuda, &[32768, 120], &[0], 120, 32768), 32);
+        assert_eq!(parts(&cuda, &[32770, 768], &[0], 768, 32770), 22);
         let invariant = cuda.with_batch_invariance();
         assert_eq!(tree(&invariant, &[256, 128, 3072], &[1]), (32, 0));
         assert_eq!(parts(&invariant, &[32768, 3072], &[0], 3072, 32768), 1);
@@ -160,6 +167,7 @@ mod tests {
                 prefix: true,
                 causal: true,
                 backward: false,
+                out_given: false,
                 scale: wengert_core::Scalar::of(1.0),
                 dtype,
             };

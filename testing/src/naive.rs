@@ -268,13 +268,21 @@ fn attend(a: &Attention, operands: &[Literal]) -> Vec<Literal> {
             continue;
         }
         let l: Vec<f64> = (0..t).map(|i| given[0].get(of_query(i)).to_f64()).collect();
-        let c = matrix([t, width], |i, h| {
-            given[1].get(flat(&[a.batch, t, heads, width], &[b, i, n, h])).to_f64()
+        let [c, last] = [1, 2].map(|of: usize| {
+            // m has no width.
+            let width = if of == 2 && !a.out_given { 0 } else { width };
+            matrix([t, width], |i, h| {
+                given[of].get(flat(&[a.batch, t, heads, width], &[b, i, n, h])).to_f64()
+            })
         });
+        let m = |i: usize| match a.out_given {
+            true => c[i].iter().zip(&last[i]).map(|(c, out)| c * out).sum(),
+            false => given[2].get(of_query(i)).to_f64(),
+        };
         let p = weights(&l);
         let slopes = multiplied(&c, &transposed(&v, width));
         let ds = matrix([t, s], |i, j| match sees(i, j) {
-            true => scale * p[i][j] * (slopes[i][j] - given[2].get(of_query(i)).to_f64()),
+            true => scale * p[i][j] * (slopes[i][j] - m(i)),
             false => 0.0,
         });
         let cotangents = [

@@ -22,6 +22,7 @@ pub fn gpu() -> Target {
         row_alignment: 16,
         row_storage: 44 << 10,
         attention_row: 1 << 10,
+        attention_out: true,
         followers: true,
         residual_first: true,
         lays_out: false,

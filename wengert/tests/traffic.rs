@@ -163,10 +163,11 @@ fn nests_of_gpt2_in_mixed_precision_move_little_more_than_they_must() {
     let least = 2 * least_elements() + LEAST_OF_THE_OPTIMISER;
     let ratio = (found.nests + found.beside_products) as f64 / least as f64;
     println!("{}{ratio:.3} of {:.1} GB", found.table, least as f64 / 1e9);
-    assert!(ratio <= 1.3, "{ratio}");
+    assert!(ratio <= 1.25, "{ratio}");
     assert!(ratio >= 0.9, "the count has lost something: {ratio}");
     // What the backward pass reads of each layer, and one array of logits: their gradient
     // overwrites them.
     let plan = compile(&program, "step", &bind!(), &target, &Options::default()).unwrap();
+    println!("arena {:.3} GiB", plan.arena as f64 / (1u64 << 30) as f64);
     assert!(plan.arena <= 11_000_000_000, "{}", plan.arena);
 }

@@ -19,8 +19,8 @@ attributes! {
     /// group, width]`; if packed, all three in one, dense `[batch, queries, 3, heads, width]`. Head
     /// n of q attends to head ⌊n / group⌋ of k and v. Then the bias, if there is one, dense of its
     /// extents. Then the prefix, if there is one, i32, dense `[batch]`. Backward also l, dense
-    /// `[batch, heads, queries]`, out's cotangent, like q, and m, like l. Results: out and l;
-    /// backward, q's, k's and v's cotangents, packed like the operands.
+    /// `[batch, heads, queries]`, out's cotangent, like q, and m, like l, or out itself, like q.
+    /// Results: out and l; backward, q's, k's and v's cotangents, packed like the operands.
     ///
     /// The bias, l and m have the dtype of sums, everything else has `dtype`. For halves, sums
     /// are f32. The back end chooses the order of sums (opaque sums: compared within a bound).
@@ -53,6 +53,9 @@ attributes! {
         causal: bool = false,
         /// Whether to compute the cotangents.
         backward: bool = false,
+        /// Whether the last operand of a backward call is out instead of m. Then m is the sum of
+        /// the products of out and its cotangent along the width.
+        out_given: bool = false,
         /// Factor of the scores: an f64, rounded to the dtype of sums.
         scale: Scalar,
         /// Dtype of queries, keys, values and out: a float.
@@ -151,7 +154,7 @@ impl Attention {
     }
 
     /// Number of operands for queries, keys, values, the bias and the prefix. Backward, l, the
-    /// cotangent of out and m follow; then come the results.
+    /// cotangent of out and m or out follow; then come the results.
     pub fn primals(&self) -> usize {
         self.prefix_operand() + usize::from(self.prefix)
     }
@@ -189,7 +192,8 @@ impl Contract for Attention {
         }
         if self.backward {
             let [out, logarithm] = self.out_and_logarithm();
-            types.extend([logarithm.clone(), out, logarithm]);
+            let last = if self.out_given { out.clone() } else { logarithm.clone() };
+            types.extend([logarithm, out, last]);
         }
         types
     }
@@ -228,6 +232,11 @@ impl Contract for Attention {
             help "an extent of the bias is that of the scores; but for that of the keys, it may be \
              1"
         );
+        ensure!(
+            self.backward || !self.out_given,
+            "attention forward with its result as an operand";
+            help "only a backward call is given out"
+        );
         ensure!(self.dtype.is_float(), "attention of {}", self.dtype; help "it is of floats");
         if self.scale.dtype() != DType::F64 || !self.scale.to_f64().is_finite() {
             bail!("scores are multiplied by {}", self.scale; help "the scale is a finite f64");
@@ -237,7 +246,9 @@ impl Contract for Attention {
 
     fn claimed_by(&self, target: &Target) -> bool {
         let row = (self.width as u64).saturating_mul(self.wide().size() as u64);
-        row <= target.attention_row && (target.half_attention || !self.dtype.is_half())
+        row <= target.attention_row
+            && (target.half_attention || !self.dtype.is_half())
+            && (target.attention_out || !self.out_given)
     }
 
     /// Over the pairs of a query and a key that it attends to. No extent is 0. With a prefix it is
@@ -405,7 +416,14 @@ impl Attention {
         let wide = self.wide();
         let unit = wide.unit_roundoff();
         let c: Vec<Scalar> = self.row(self.out(), [b, n], t).map(|at| given[1].get(at)).collect();
-        let [l, m] = [0, 2].map(|n: usize| given[n].get(position).to_f64());
+        let l = given[0].get(position).to_f64();
+        let (m, m_error) = match self.out_given {
+            true => {
+                let out = self.row(self.out(), [b, n], t).map(|at| given[2].get(at));
+                self.dot(c.iter().copied(), out)
+            }
+            false => (given[2].get(position).to_f64(), 0.0),
+        };
         let scale = self.factor();
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
             let p = (score - l).exp();
@@ -416,7 +434,7 @@ impl Attention {
             let difference = slope - m;
             let ds = p * difference * scale;
             let ds_error = (p * scale).abs()
-                * (slope_error + 2.0 * unit * (slope.abs() + m.abs()))
+                * (slope_error + m_error + 2.0 * unit * (slope.abs() + m.abs()))
                 * (1.0 + relative)
                 + ds.abs() * (relative + 8.0 * unit);
             let ds_error = self.weight_error(ds, scale, ds_error);

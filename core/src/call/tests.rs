@@ -57,6 +57,7 @@ fn weights_beyond_halves_have_no_bound() {
         prefix: false,
         causal: false,
         backward: true,
+        out_given: false,
         scale: Scalar::of(1.0),
         dtype: DType::F16,
     };
@@ -480,6 +481,7 @@ fn calls() -> impl Strategy<Value = Call> {
                         prefix,
                         causal,
                         backward,
+                        out_given: backward && causal,
                         scale,
                         dtype,
                     })

@@ -43,13 +43,13 @@
 //! gives the canonical quiet NaN.
 //!
 //! **Memory.** Buffers are row-major tensors with constant extents. A parameter may have a
-//! [pitch], which leaves padding between its runs along the last axis. Every access
-//! is in bounds by interval analysis of its indices under its guards ([`verify()`] checks it), or
-//! it clamps. Rows are independent, except that the rows of a band share [totals](Total): no two
-//! rows write the same element, and no row reads an element that another writes. Within a row, phases run one after another. The iterations of one phase are
-//! independent except for prefixes: no element is written by two of them, and no element is read by
-//! one and written by another. Each element of an `inout` buffer is therefore read before it is
-//! written.
+//! [pitch], which leaves padding between its runs along the last axis. Every access is in bounds by
+//! interval analysis of its indices under its guards ([`verify()`] checks it), or it clamps. Rows
+//! are independent, except that the rows of a band share [totals](Total): no two rows write the
+//! same element, and no row reads an element that another writes. Within a row, phases run one
+//! after another. The iterations of one phase are independent except for prefixes: no element is
+//! written by two of them, and no element is read by one and written by another. Each element of an
+//! `inout` buffer is therefore read before it is written.
 //!
 //! **Halves.** f16 and bf16 exist only in memory and in conversions. Arithmetic on them is spelt
 //! as `convert` to f32, the operation, `convert` back.

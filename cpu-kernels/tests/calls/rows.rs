@@ -83,6 +83,7 @@ fn rows_of_attention() {
                 prefix,
                 causal,
                 backward: false,
+                out_given: false,
                 scale: Scalar::of(1.0 / 256.0),
                 dtype,
             })

@@ -202,6 +202,21 @@ fn nests_of_training() {
     }
 }
 
+/// Norms whose kernels add up the gradients of their scales.
+#[test]
+fn nests_with_totals() {
+    for (rows, columns, dtype) in
+        [(256, 256, DType::F32), (128, 768, DType::BF16), (512, 130, DType::F16)]
+    {
+        let nests = lowered::banded(rows, columns, dtype);
+        assert!(nests.iter().any(|nest| nest.band().is_some()), "{rows} rows of {columns}");
+        for (seed, nest) in nests.iter().enumerate() {
+            let given = inputs(nest, &mut Random(seed as u64));
+            assert!(check(nest, &given), "{nest}");
+        }
+    }
+}
+
 /// Nests with rows that are long enough for vectors, loops, blocks of trees and tiles.
 #[test]
 fn longer_nests() {

@@ -7,18 +7,22 @@ use wengert_compiler::pipeline::{Options, compile};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::nest::Nest;
-use wengert_core::{Binding, DType, Tensor, TensorType};
+use wengert_core::{Binding, DType, Target, Tensor, TensorType};
 use wengert_testing::samples;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// The nests of a function.
 pub fn nests(function: Function) -> Vec<Nest> {
+    nests_for(function, &wengert_cuda::target::target("sm_80"))
+}
+
+/// The nests of a function for a target.
+pub fn nests_for(function: Function, target: &Target) -> Vec<Nest> {
     let mut program = Program::new();
     let name = function.name.clone();
     program.add(function).unwrap();
-    let target = wengert_cuda::target::target("sm_80");
-    let plan = compile(&program, &name, &Binding::new(), &target, &Options::default()).unwrap();
+    let plan = compile(&program, &name, &Binding::new(), target, &Options::default()).unwrap();
     plan.nests.iter().map(|(_, nest)| nest.clone()).collect()
 }
 
@@ -41,6 +45,16 @@ pub fn ops_and_samples() -> Vec<Nest> {
 /// Normalisation, activation, loss and their gradients for the given rows and columns. These are
 /// the parts of a training step besides products.
 pub fn training(rows: usize, columns: usize, dtype: DType) -> Vec<Nest> {
+    nests(trained(rows, columns, dtype))
+}
+
+/// [`training`], for a target on which few rows make bands.
+pub fn banded(rows: usize, columns: usize, dtype: DType) -> Vec<Nest> {
+    let target = wengert_cuda::target::target("sm_80");
+    nests_for(trained(rows, columns, dtype), &Target { band_rows: 16, busy_rows: 8, ..target })
+}
+
+fn trained(rows: usize, columns: usize, dtype: DType) -> Function {
     let built = FunctionBuilder::build("train", |f| {
         let x = f.input("x", TensorType::new(dtype, [rows, columns]));
         let gain = f.input("gain", TensorType::new(DType::F32, [columns]));
@@ -59,5 +73,5 @@ pub fn training(rows: usize, columns: usize, dtype: DType) -> Vec<Nest> {
         f.output("dgain", &dgain);
         f.output("turned", x.permute(&[1, 0]));
     });
-    nests(built.unwrap())
+    built.unwrap()
 }

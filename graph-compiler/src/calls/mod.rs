@@ -8,9 +8,11 @@
 mod addends;
 mod decompose;
 mod follow;
+mod outs;
 mod windows;
 
 pub(crate) use addends::addends;
 pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules, inline_wrappers};
 pub(crate) use follow::follow;
+pub(crate) use outs::outs;
 pub(crate) use windows::windows;

@@ -163,6 +163,16 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             },
         },
         Pass {
+            name: "outs",
+            doc: "Gives the backward pass of attention its forward result in place of the sums of \
+                  products with it.",
+            keeps: Keeps::Value,
+            run: |unit| {
+                calls::outs(&mut unit.view, unit.shared.target);
+                Ok(())
+            },
+        },
+        Pass {
             name: "fuse",
             doc: "Groups equations into kernels.",
             keeps: Keeps::Bits,

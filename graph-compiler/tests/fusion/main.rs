@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod attention;
 mod bands;
 mod followed;
 mod random;

@@ -36,6 +36,7 @@ pub fn attention(
         prefix: false,
         causal,
         backward,
+        out_given: false,
         scale,
         dtype,
     }
@@ -52,6 +53,11 @@ pub fn biased(call: Attention, repeats: [bool; 3]) -> Attention {
     let [batch, heads, queries] = [(0, call.batch), (1, call.heads), (2, call.queries)]
         .map(|(axis, extent)| if repeats[axis] { 1 } else { extent });
     Attention { bias: vec![batch, heads, queries, call.keys], ..call }
+}
+
+/// The same backward call, given out in place of m.
+pub fn given_out(call: Attention) -> Attention {
+    Attention { out_given: true, ..call }
 }
 
 /// The same call with a prefix.
@@ -80,7 +86,7 @@ fn operands_of(call: &Attention, prefixes: &[i32], seed: u64) -> Vec<Literal> {
             Scalar::from_f64(dtype, all.next().expect("as many").to_f64() / 4.0)
         })
     };
-    let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+    let forward = Call::Attention(forward(call));
     let mut operands: Vec<Literal> =
         forward.operands().iter().zip(seed..).map(|(ty, seed)| small(ty, seed)).collect();
     if call.prefix {
@@ -95,7 +101,8 @@ fn operands_of(call: &Attention, prefixes: &[i32], seed: u64) -> Vec<Literal> {
     if call.backward {
         let [out, l] = &forward.results()[..] else { unreachable!("attention has two results") };
         let logarithms = logarithms(call, &operands);
-        operands.extend([logarithms, small(out, seed + 17), small(l, seed + 18)]);
+        let last = if call.out_given { out } else { l };
+        operands.extend([logarithms, small(out, seed + 17), small(last, seed + 18)]);
     }
     operands
 }
@@ -116,9 +123,14 @@ fn hidden(call: &Attention, rows: &Literal, prefixes: &[i32]) -> Literal {
     })
 }
 
+/// The forward call of a call.
+fn forward(call: &Attention) -> Attention {
+    Attention { backward: false, out_given: false, ..call.clone() }
+}
+
 /// The second result of the forward call.
 fn logarithms(call: &Attention, operands: &[Literal]) -> Literal {
-    let forward = Call::Attention(Attention { backward: false, ..call.clone() });
+    let forward = Call::Attention(forward(call));
     forward.references(operands).expect("the call is valid")[1].literal()
 }
 
@@ -130,17 +142,20 @@ fn check_one<D: Device>(call: Attention, seed: u64) {
 pub fn small_attentions<D: Device>() {
     let calls = (
         [1usize..3, 1usize..20, 1usize..20, 1usize..4, 1usize..20],
-        [any::<bool>(); 4],
+        [any::<bool>(); 5],
         prop::sample::select(&FLOATS[..]),
         prop::option::of([any::<bool>(); 3]),
         1usize..5,
     )
-        .prop_map(|(extents, [packed, causal, backward, prefix], dtype, repeats, group)| {
-            let call = attention(extents, Kind { packed, causal, backward }, dtype);
-            let call = if group > 1 { grouped(call, group) } else { call };
-            let call = if prefix { prefixed(call) } else { call };
-            Call::Attention(repeats.into_iter().fold(call, biased))
-        });
+        .prop_map(
+            |(extents, [packed, causal, backward, prefix, out], dtype, repeats, group)| {
+                let call = attention(extents, Kind { packed, causal, backward }, dtype);
+                let call = if group > 1 { grouped(call, group) } else { call };
+                let call = if prefix { prefixed(call) } else { call };
+                let call = if backward && out { given_out(call) } else { call };
+                Call::Attention(repeats.into_iter().fold(call, biased))
+            },
+        );
     check_random::<D>(150, calls, |call, seed| {
         let Call::Attention(call) = call else { unreachable!("all are attentions") };
         operands(call, seed)
@@ -157,6 +172,9 @@ pub fn many_blocks<D: Device>() {
                 let kind = Kind { packed: queries == keys, causal, backward };
                 let call = attention([1, queries, keys, 2, width], kind, dtype);
                 check_one::<D>(call.clone(), 7);
+                if backward {
+                    check_one::<D>(given_out(call.clone()), 7);
+                }
                 if keys == 70 {
                     let one = attention([1, queries, keys, 1, width], kind, dtype);
                     let shared = grouped(one, 2);

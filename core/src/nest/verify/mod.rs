@@ -32,10 +32,10 @@
 //!   counted as 1. A back end keeps them for each thread.
 //! - **N21** A [pitch](crate::pitch) is that of a parameter of at least two dimensions, and
 //!   greater than its last extent.
-//! - **N22** A total is of one value, in a phase with inner axes, and of at least one row, by a tree
-//!   of one block. All totals of a nest have the same number of lanes, at most [`TOTAL_LANES`]. A
-//!   total is stored to an `out`, without guards, at indices that have neither registers nor the
-//!   last parallel axis.
+//! - **N22** A total is of one value, in a phase with inner axes, and of at least one row, by a
+//!   tree of one block. All totals of a nest have the same number of lanes, at most
+//!   [`TOTAL_LANES`]. A total is stored to an `out`, without guards, at indices that have neither
+//!   registers nor the last parallel axis.
 //!
 //! Memory (module `accesses`), which makes rows independent and every access defined:
 //!
@@ -103,7 +103,8 @@ pub fn verify_at(nest: &Nest, places: &Places) -> Result<()> {
     accesses::check(nest).map_err(|f| f.diagnostic(nest, places))
 }
 
-/// Checks N1 to N13 and N20 to N22. The interpreter needs no more, since it checks memory as it runs.
+/// Checks N1 to N13 and N20 to N22. The interpreter needs no more, since it checks memory as it
+/// runs.
 pub fn verify_structure(nest: &Nest, places: &Places) -> Result<()> {
     structure::check(nest).map_err(|f| f.diagnostic(nest, places))
 }

@@ -160,7 +160,7 @@ fn check_tree(part: Part, tree: Tree) -> Result {
         "{} lanes are no power of two up to {MAX_LANES}",
         tree.lanes
     );
-    if tree.block % tree.lanes != 0 {
+    if !tree.block.is_multiple_of(tree.lanes) {
         let wrong = format!("a block of {} is no multiple of {} lanes", tree.block, tree.lanes);
         return Err(failure(part, 12, wrong));
     }
@@ -327,7 +327,8 @@ impl Checker<'_> {
         ensure!(!phase.axes.is_empty(), part, 22, "a total in a phase without inner axes");
         let band = self.nest.parallel.last().filter(|axis| self.nest.axes[**axis].extent > 0);
         let Some(band) = band else {
-            bail!(part, 22, "a total of no rows"; help "the last parallel axis is that of the rows");
+            bail!(part, 22, "a total of no rows";
+                help "the last parallel axis is that of the rows");
         };
         let lanes = total.tree.lanes;
         ensure!(lanes <= TOTAL_LANES, part, 22, "a total in more than {TOTAL_LANES} lanes");

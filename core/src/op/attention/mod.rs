@@ -281,6 +281,7 @@ impl Attention {
             prefix: self.prefix,
             causal: self.causal,
             backward,
+            out_given: false,
             scale: self.scale,
             dtype: sizes.dtype,
         });

@@ -14,7 +14,7 @@
 use super::rows::{self, Float};
 use super::{Arguments, CompiledAttention, QUERIES, array, clear, padded, take};
 use crate::call::chained::{Products, Rows};
-use crate::call::element::Element;
+use crate::call::element::{Element, Number};
 use crate::call::finish::{Places, finish};
 use crate::memory::Workspace;
 use crate::simd::Simd;
@@ -32,10 +32,12 @@ impl CompiledAttention {
     }
 
     /// Bytes of scratch memory of a thread, but for those of the products: two blocks of scores,
-    /// and those of [`wide_numbers`](Self::wide_numbers).
+    /// m of the queries if out is given, and those of [`wide_numbers`](Self::wide_numbers).
     pub(super) fn scratch_backward(&self) -> usize {
         let size = self.call.wide().size();
         let scores = array(&[self.queries(), padded(self.keys()), size]).saturating_mul(2);
+        let sums = if self.call.out_given { self.call.group } else { 0 };
+        let scores = scores.saturating_add(array(&[sums, self.call.queries, size]));
         if !self.call.dtype.is_half() {
             return scores;
         }
@@ -71,6 +73,8 @@ impl CompiledAttention {
                 Rows { at: take::<E::Wide>(&mut free, numbers).as_mut_ptr(), distance: width }
             });
         let simd = workspace.simd();
+        let sums = if call.out_given { call.group * call.queries } else { 0 };
+        let sums = take::<E::Wide>(&mut free, sums).as_mut_ptr();
         let mut products = Products { simd, free };
         let prefix = self.prefix(arguments, b);
         let heads = key_head * call.group..(key_head + 1) * call.group;
@@ -86,6 +90,16 @@ impl CompiledAttention {
             let of = self.three::<E>(arguments, primals + 3, [b, n]);
             (of, summed(of[0], sums_q.at((n - heads.start) * call.queries)))
         };
+        if call.out_given {
+            for n in heads.clone() {
+                let [out, c] = [2, 1].map(|argument| {
+                    self.rows(arguments.writable::<E>(primals + argument), call.out(), [b, n])
+                });
+                let to = sums.wrapping_add((n - heads.start) * call.queries);
+                // SAFETY: the rows exist, and the scratch memory has a number for each query.
+                unsafe { dots([out, c], [call.queries, width], to) };
+            }
+        }
         for begin in (0..seen).step_by(self.keys()) {
             let keys = self.keys().min(seen - begin);
             let [_, k, v] = self.three::<E>(arguments, 0, [b, heads.start]);
@@ -102,7 +116,10 @@ impl CompiledAttention {
                 let (_, to_q) = cotangents(n);
                 let logarithms = self.logarithms(arguments.writable::<E::Wide>(primals), head);
                 let c = self.rows(arguments.writable::<E>(primals + 1), call.out(), head);
-                let means = self.logarithms(arguments.writable::<E::Wide>(primals + 2), head);
+                let means = match call.out_given {
+                    false => self.logarithms(arguments.writable::<E::Wide>(primals + 2), head),
+                    true => sums.wrapping_add((n - heads.start) * call.queries),
+                };
                 for first in (first_query(begin)..call.queries).step_by(QUERIES) {
                     let queries = QUERIES.min(call.queries - first);
                     let block = self.block(powers, [queries, keys], [first, begin], prefix, bias);
@@ -146,6 +163,24 @@ impl CompiledAttention {
                 clear(dv, seen..call.keys, width);
             }
         }
+    }
+}
+
+/// For each of some rows, the sum of the products of two tensors' numbers.
+///
+/// # Safety
+///
+/// The rows are valid to read, and as many numbers at `to` to write.
+unsafe fn dots<E: Element>([x, y]: [Rows<E>; 2], [rows, width]: [usize; 2], to: *mut E::Wide) {
+    for row in 0..rows {
+        let mut sum = E::Wide::ZERO;
+        for column in 0..width {
+            // SAFETY: the indices are below the extents.
+            let [x, y] = [x, y].map(|rows| unsafe { rows.row(row).add(column).read().wide() });
+            sum = sum.add(x.mul(y));
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { to.add(row).write(sum) };
     }
 }
 

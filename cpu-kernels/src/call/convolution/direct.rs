@@ -282,8 +282,8 @@ impl Direct {
     /// # Safety
     ///
     /// The block was made for sums, for `block.lines` lines. The cotangent has a row for each of
-    /// their positions, and contiguous columns, those of out. Out is valid to write, and to read if it
-    /// is added to, and no other code uses it. The machine has the vector instructions.
+    /// their positions, and contiguous columns, those of out. Out is valid to write, and to read if
+    /// it is added to, and no other code uses it. The machine has the vector instructions.
     pub unsafe fn sums<N: Copy + 'static>(
         &self,
         block: &Block<'_, N>,

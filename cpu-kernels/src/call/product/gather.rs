@@ -5,10 +5,10 @@
 //! filter of few channels that costs as much as the multiplications.
 //!
 //! The steps are grouped in runs whose addresses are equidistant. A kernel of [pairs](super::pairs)
-//! takes two neighbouring terms of a run at a time, and reads them as one number. They are adjacent,
-//! at any address: a run of bf16 needs no copy and no alignment. The last term of an odd run is
-//! multiplied alone. Kernels of numbers take the second term of each pair first if the run is
-//! [exchanged](Gather::exchanged), so they add in the same order.
+//! takes two neighbouring terms of a run at a time, and reads them as one number. They are
+//! adjacent, at any address: a run of bf16 needs no copy and no alignment. The last term of an odd
+//! run is multiplied alone. Kernels of numbers take the second term of each pair first if the run
+//! is [exchanged](Gather::exchanged), so they add in the same order.
 
 use super::strip::{Gather, Strip};
 use super::vector::Vector;

@@ -3,6 +3,9 @@
 //! If several heads of queries share a head of keys, the block of keys iterates over the queries of
 //! one head after the other. From head to head, addresses advance by constants.
 //!
+//! If out is given, the kernel of queries adds up m and stores it in the workspace, which the
+//! kernel of keys and values reads.
+//!
 //! Probabilities are recomputed from scores and l. The cotangents of scores weight rows without
 //! the scale; the finished sums are multiplied by it.
 
@@ -12,9 +15,9 @@ use super::super::number::{Number, Place};
 use super::columns::{Columns, Numbers};
 use super::mma::Work;
 use super::rows::Rows;
-use super::scores::Block;
+use super::scores::{Block, together};
 use super::{Engine, Problem, Slots, Twice, begin, engine};
-use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Ternary, Type, Unary};
+use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Special, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
 
@@ -27,8 +30,10 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let bias = problem.bias(&mut draft);
     let prefix = problem.prefix(&mut draft);
     let given = call.primals();
-    let [l, c, m] =
-        [("l", 0), ("c", 1), ("m", 2)].map(|(name, n)| draft.pointer(name, Slot::read(given + n)));
+    let [l, c] = [("l", 0), ("c", 1)].map(|(name, n)| draft.pointer(name, Slot::read(given + n)));
+    let m = draft.pointer("m", problem.slot_of_sums(across));
+    // The kernel of queries adds up m, for itself and for the other one.
+    let out = (call.out_given && !across).then(|| draft.pointer("out", Slot::read(given + 2)));
     let results: Vec<Reg> = match across {
         false => vec![problem.cotangent(&mut draft, "dq", 0)],
         true if call.packed => vec![problem.cotangent(&mut draft, "dqkv", 1); 2],
@@ -76,7 +81,16 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     for (rows, tile) in rows.iter().zip(&tiles) {
         engine.fill(code, rows, first, tile);
     }
-    let kept = (!across).then(|| of_slots(code, problem, engine, of_queries, engine.rows(), first));
+    let out = out.map(|out| Rows::new(code, problem, out, call.out(), call.queries, head));
+    let kept = (!across).then(|| {
+        let [l, m] = of_queries;
+        let l = of_slots(code, problem, engine.rows(), first, l);
+        let m = match &out {
+            Some(out) => sums_of_slots(code, problem, engine, [out, &c], [first, m]),
+            None => of_slots(code, problem, engine.rows(), first, m),
+        };
+        used(code, problem, engine, [l, m])
+    });
 
     let (ty, powers) = (wide.wide(), engine.powers());
     let width = engine.columns().far.len();
@@ -96,7 +110,11 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
                 (None, Some(at)) => {
                     along.numbers.as_ref().expect("they came along").of(code, engine, at)
                 }
-                (None, None) => of_slots(code, problem, engine, of_queries, engine.columns(), from),
+                (None, None) => {
+                    let columns = engine.columns();
+                    let both = of_queries.map(|at| of_slots(code, problem, columns, from, at));
+                    used(code, problem, engine, both)
+                }
             };
             let products = engine.product(code, &rows[0], &met[0], None);
             let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
@@ -172,33 +190,95 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * heads)
 }
 
-/// l in the unit of powers, and −m, for each of the thread's queries that is in range.
-fn of_slots(
+/// m of the thread's queries in a block that begins with `first`: the sums of the products of two
+/// rows. The lanes that share a row add up parts of it, and the first one stores the sum.
+fn sums_of_slots(
     code: &mut Code,
     problem: &Problem<'_>,
     engine: &dyn Engine,
-    of_queries: [Reg; 2],
+    [out, c]: [&Rows; 2],
+    [first, to]: [Reg; 2],
+) -> Vec<Reg> {
+    let (wide, number, queries) = (problem.wide(), out.number, problem.call.queries);
+    let (slots, lanes) = (engine.rows(), engine.lanes());
+    let sharing = 1 + lanes.iter().sum::<i64>();
+    let vector = out.vector.min(c.vector).min(number.vector());
+    let thread = code.mov(Type::U32, Special::TidX);
+    let lane = code.binary(Binary::And, Type::B32, thread, sharing - 1);
+    let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
+    let piece = vector as i64 * number.size();
+    let pieces = (out.width / vector) as i64;
+    let is_first = code.compare(Compare::Eq, Type::S32, lane, 0);
+    let mut sums = Vec::new();
+    for far in &slots.far {
+        let row = code.binary(Binary::Add, Type::S32, begin, *far);
+        let exists = code.compare(Compare::Lt, Type::S32, row, queries as i64);
+        let starts = [out, c].map(|rows| {
+            let at = advance(code, rows.address, row, rows.position);
+            advance(code, at, lane, piece)
+        });
+        let sum = code.mov(wide.wide(), wide.zero());
+        for turn in 0..(pieces as u64).div_ceil(sharing as u64) as i64 {
+            let valid = match (turn + 1) * sharing <= pieces {
+                true => exists,
+                false => {
+                    let left = pieces - turn * sharing;
+                    let inside = code.compare(Compare::Lt, Type::S32, lane, left);
+                    code.binary(Binary::And, Type::Pred, exists, inside)
+                }
+            };
+            let offset = turn * sharing * piece;
+            let [x, y] = starts.map(|address| {
+                let place = Place { address, offset, valid: Some(valid) };
+                number.load(code, Space::Global, place, vector)
+            });
+            for (x, y) in x.into_iter().zip(y) {
+                let (x, y) = (number.widen(code, x), number.widen(code, y));
+                wide.accumulate(code, sum, x, y);
+            }
+        }
+        let sum = together(code, wide.wide(), lanes, Binary::Add, sum);
+        let address = advance(code, to, row, wide.size());
+        let stores = code.binary(Binary::And, Type::Pred, exists, is_first);
+        let place = Place { address, offset: 0, valid: Some(stores) };
+        wide.store(code, Space::Global, place, &[sum]);
+        sums.push(sum);
+    }
+    sums
+}
+
+/// A number of each of the thread's queries that is in range, from a row of numbers of a head.
+fn of_slots(
+    code: &mut Code,
+    problem: &Problem<'_>,
     slots: &Slots,
     first: Reg,
-) -> (Vec<Reg>, Vec<Twice>) {
+    address: Reg,
+) -> Vec<Reg> {
     let (wide, queries) = (problem.wide(), problem.call.queries);
     let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
-    let [mut l, m] = of_queries.map(|address| -> Vec<Reg> {
-        let address = advance(code, address, begin, wide.size());
-        let mut one = |far: &i64| {
-            let at = code.binary(Binary::Add, Type::S32, begin, *far);
-            let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
-            wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)
-                [0]
-        };
-        slots.far.iter().map(&mut one).collect()
-    });
+    let address = advance(code, address, begin, wide.size());
+    let mut one = |far: &i64| {
+        let at = code.binary(Binary::Add, Type::S32, begin, *far);
+        let valid = Some(code.compare(Compare::Lt, Type::S32, at, queries as i64));
+        wide.load(code, Space::Global, Place { address, offset: far * wide.size(), valid }, 1)[0]
+    };
+    slots.far.iter().map(&mut one).collect()
+}
+
+/// l in the unit of powers, and −m.
+fn used(
+    code: &mut Code,
+    problem: &Problem<'_>,
+    engine: &dyn Engine,
+    [mut l, m]: [Vec<Reg>; 2],
+) -> (Vec<Reg>, Vec<Twice>) {
+    let ty = problem.wide().wide();
     if engine.approximates() {
         for l in &mut l {
-            *l = code.binary(Binary::Mul, wide.wide(), *l, engine.powers().unit());
+            *l = code.binary(Binary::Mul, ty, *l, engine.powers().unit());
         }
     }
-    let m =
-        m.into_iter().map(|m| [(); 2].map(|()| code.unary(Unary::Neg, wide.wide(), m))).collect();
+    let m = m.into_iter().map(|m| [(); 2].map(|()| code.unary(Unary::Neg, ty, m))).collect();
     (l, m)
 }

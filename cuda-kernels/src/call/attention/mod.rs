@@ -144,6 +144,15 @@ impl Problem<'_> {
         [("q", 0), ("k", 1), ("v", 2)].map(|(name, n)| draft.pointer(name, Slot::read(n)))
     }
 
+    /// m: the last operand, or the workspace, which the kernel of queries writes first.
+    fn slot_of_sums(&self, across: bool) -> Slot {
+        if !self.call.out_given {
+            return Slot::read(self.call.primals() + 2);
+        }
+        let memory = Memory::Workspace { offset: 0, bytes: bytes_of_sums(self.call) };
+        Slot { memory, access: if across { Access::Read } else { Access::Write } }
+    }
+
     /// The pointer of the bias, if there is one.
     fn bias(&self, draft: &mut Draft) -> Option<Reg> {
         let argument = self.call.packed_or_three();
@@ -304,6 +313,15 @@ fn engine(
     (Box::new(engine), tiles)
 }
 
+/// Bytes of m in the workspace: 0 if it is an operand. Saturates.
+fn bytes_of_sums(call: &Attention) -> u64 {
+    if !call.out_given {
+        return 0;
+    }
+    let extents = [call.batch, call.heads, call.queries, call.wide().size()];
+    extents.into_iter().fold(1, |bytes: u64, extent| bytes.saturating_mul(extent as u64))
+}
+
 impl Kernels for Attention {
     fn compile(&self, terms: &Terms<'_>) -> Result<Compiled> {
         let target = crate::target::target(&terms.architecture.name());
@@ -333,10 +351,10 @@ impl Kernels for Attention {
             false => vec![forward::stage(&problem)?],
             true => vec![backward::stage(&problem, false)?, backward::stage(&problem, true)?],
         };
-        Ok(Compiled { stages, workspace: 0 })
+        Ok(Compiled { stages, workspace: bytes_of_sums(self) })
     }
 
     fn workspace(&self) -> u64 {
-        decode::workspace(self)
+        decode::workspace(self).max(bytes_of_sums(self))
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Architecture as Gated, Measure, Report, Source, assemble};
 use wengert_ci::tier::share;
 use wengert_core::call::Scatter;
-use wengert_testing::calls::attention::{biased, grouped, prefixed};
+use wengert_testing::calls::attention::{biased, given_out, grouped, prefixed};
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::gemm::{lay_out, product};
 use wengert_testing::calls::scatter::rows;
@@ -121,6 +121,10 @@ fn attentions() -> Vec<Call> {
                 let kind = |packed, causal| Kind { packed, causal, backward };
                 calls.push(attention([8, 1024, 1024, 12, *width], kind(true, true), dtype));
                 calls.push(attention([8, 1000, 300, 12, *width], kind(false, false), dtype));
+                if backward {
+                    let call = attention([8, 1000, 300, 12, *width], kind(false, true), dtype);
+                    calls.push(given_out(call));
+                }
             }
         }
         for backward in [false, true] {
