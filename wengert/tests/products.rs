@@ -58,11 +58,14 @@ fn products_of_gpt2_with_addends_are_the_librarys() {
     // Four projections in each of twelve blocks, and all products.
     assert_eq!(lowered.products.iter().filter(with_addends).count(), 48);
     assert!(lowered.products.iter().all(|choice| choice.library.is_ok()), "{:?}", lowered.own);
-    // A bias needs no kernel of its own. Only the GELU of each block is beside a product: it reads
-    // a tensor and writes one. Its derivative is computed in the loop of the sum for the bias.
+    // A bias needs no kernel of its own. Beside products there are the GELU of each block, which
+    // reads a tensor and writes one, and the update of a weight, which reads its gradient in bf16
+    // and four numbers, and reads and writes three tensors in f32. The derivative of the GELU is
+    // computed in the loop of the sum for the bias.
     let hidden = 32 * 1024 * 4 * 768 * 2;
+    let update = 4 * 768 * 768 * (2 + 2 * 3 * 4) + 4 * 4;
     let beside: u64 = lowered.products.iter().map(|choice| choice.beside).sum();
-    assert_eq!(beside, 12 * 2 * hidden);
+    assert_eq!(beside, 12 * (2 * hidden + update));
     assert!(lowered.products.iter().all(|choice| choice.left == Default::default()));
 }
 

@@ -4,8 +4,9 @@
 //! `gelu(x)` is an operand of the next layer in the forward pass, and of the gradient of that
 //! layer's weights in the backward pass. Kept between the two it occupies memory beside x, which
 //! the derivative of the GELU reads anyway. In a transformer's block, that is a quarter of all
-//! residuals. The same holds for a weight that is converted to halves. So readers at a distance
-//! from the others get a copy of their own, recomputed from the same tensor.
+//! residuals. So readers at a distance from the others get a copy of their own, recomputed from the
+//! same tensor. A weight that is only converted to halves keeps its copy: it is small beside
+//! activations, and twice as many bytes are read to convert it again.
 //!
 //! Fusion does this to values without a buffer (`fuse/values.rs`). Operands of products have to
 //! be in memory, so here equations are repeated. It costs a pass over memory. That is small
@@ -126,7 +127,11 @@ impl Copies<'_> {
         let ty = self.body.ty(value);
         let bytes = ty.bytes().unwrap_or(0);
         // An output of the function is in memory anyway.
-        if bytes < LEAST_BYTES || self.last[value] == usize::MAX || !self.is_read_by_a_loop(value) {
+        if bytes < LEAST_BYTES
+            || self.last[value] == usize::MAX
+            || !self.is_read_by_a_loop(value)
+            || self.is_converted_input(value)
+        {
             return;
         }
         let readers = &self.readers[value];
@@ -143,6 +148,14 @@ impl Copies<'_> {
                 copies.push(Copy { before, until, value, equations });
             }
         }
+    }
+
+    /// Whether it is an input of the function in another dtype.
+    fn is_converted_input(&self, value: ValueId) -> bool {
+        self.definition[value].is_some_and(|n| {
+            let Equation { op, operands, .. } = &self.body.equations[n];
+            matches!(op, Op::ConvertElementType(_)) && self.definition[operands[0]].is_none()
+        })
     }
 
     /// Whether a product or a call reads it, so that it has to be in memory.
@@ -241,6 +254,7 @@ fn insert(body: &mut Body, copies: Vec<Copy>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt::Write;
     use wengert_core::graph::{parse_program, verify};
     use wengert_core::{Literal, interpret};
 
@@ -347,6 +361,33 @@ mod tests {
             (0..kernels.kernels.len()).find(|n| made(*n).contains(&operand))
         };
         assert_ne!(of(0), of(FAR), "{kernels}");
+    }
+
+    /// Converted again, it would be read in f32 again.
+    #[test]
+    fn a_converted_input_is_kept() {
+        let rows = 2 * ROWS;
+        let mut text = format!(
+            "func @f(%w: f32[{rows},64], %x: bf16[{rows},64]) -> (y: f32[64,64]) {{
+             %h: bf16[{rows},64] = convert_element_type %w {{dtype=bf16}}
+             %0: f32[64,64] = dot_general %h, %x {{contract=[[0],[0]], result=f32}}\n"
+        );
+        for n in 0..FAR {
+            let next = n + 1;
+            let _ = writeln!(
+                text,
+                "%{next}: f32[64,64] = dot_general %{n}, %{n} {{contract=[[0],[0]]}}"
+            );
+        }
+        let _ = write!(
+            text,
+            "%z: f32[64,64] = dot_general %h, %h {{contract=[[0],[0]], result=f32}}
+             %y: f32[64,64] = add %z, %{FAR}
+             return %y }}"
+        );
+        let before =
+            parse_program(&text, "f.ir").expect("the text is right").functions()[0].clone();
+        assert_eq!(on_a_gpu(&before, u64::MAX), (before, 0));
     }
 
     #[test]
