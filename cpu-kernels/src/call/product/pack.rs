@@ -106,28 +106,55 @@ pub(super) unsafe fn pack<T: Number>(
         if source.across == 1 {
             return beside_each_other(simd, source, [width, depth], to, step);
         }
+        if source.along == 1 && size_of::<T>() == size_of::<f32>() {
+            let across = source.across * size_of::<T>();
+            return contiguous(simd, source.at.cast(), across, [width, depth], to.cast(), step);
+        }
+        for k in 0..depth {
+            let from = source.at.add(k * source.along);
+            (0..width).for_each(|l| to.add(k * step + l).write(from.add(l * source.across).read()));
+        }
+    }
+}
+
+/// [`pack`] of contiguous lines of four bytes each number, at a distance of `across` bytes. The
+/// lines may have any address: pairs of halves have that of a half.
+///
+/// # Safety
+///
+/// As for [`pack`].
+pub(super) unsafe fn contiguous(
+    simd: Simd,
+    source: *const f32,
+    across: usize,
+    [width, depth]: [usize; 2],
+    to: *mut f32,
+    step: usize,
+) {
+    // SAFETY: the indices are below the extents.
+    unsafe {
         #[cfg(target_arch = "x86_64")]
-        let done = if size_of::<T>() == size_of::<f32>() && source.along == 1 && simd >= Simd::Avx2
-        {
+        let done = if simd >= Simd::Avx2 {
             let whole = depth / SIDE * SIDE;
             let wide = if simd >= Simd::Avx512 && width.is_multiple_of(squares::SIDE) {
                 let wide = depth / squares::SIDE * squares::SIDE;
-                wide_runs(source.at.cast(), source.across, [width, wide], to.cast(), step);
+                wide_runs(source, across, [width, wide], to, step);
                 wide
             } else {
                 0
             };
-            let (from, to) = (source.from(0, wide).at.cast(), to.add(wide * step).cast());
-            runs(from, source.across, [width, whole - wide], to, step);
+            runs(source.add(wide), across, [width, whole - wide], to.add(wide * step), step);
             whole
         } else {
             0
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let done = 0;
+        let (done, _) = (0, simd);
         for k in done..depth {
-            let from = source.at.add(k * source.along);
-            (0..width).for_each(|l| to.add(k * step + l).write(from.add(l * source.across).read()));
+            for line in 0..width {
+                let number = source.add(k).byte_add(line * across).read_unaligned();
+                to.add(k * step + line).write(number);
+            }
         }
     }
 }
@@ -199,8 +226,8 @@ unsafe fn steps<T: Number, const W: usize>(
 ///
 /// # Safety
 ///
-/// As for [`pack`], for numbers of four bytes; the width and the depth are multiples of
-/// [`squares::SIDE`], and the machine has AVX-512.
+/// As for [`contiguous`]; the width and the depth are multiples of [`squares::SIDE`], and the
+/// machine has AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn wide_runs(
@@ -214,7 +241,7 @@ unsafe fn wide_runs(
         for k in (0..depth).step_by(squares::SIDE) {
             // SAFETY: the lines exist, and so do the steps.
             unsafe {
-                let from = source.add(line * across + k);
+                let from = source.add(k).byte_add(line * across);
                 squares::wide_square(from, across, to.add(k * step + line), step);
             }
         }
@@ -228,8 +255,7 @@ unsafe fn wide_runs(
 ///
 /// # Safety
 ///
-/// As for [`pack`], for numbers of four bytes; the depth is a multiple of [`SIDE`], and the
-/// machine has AVX.
+/// As for [`contiguous`]; the depth is a multiple of [`SIDE`], and the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn runs(
@@ -242,8 +268,10 @@ unsafe fn runs(
     let mut start = 0;
     while start < depth {
         let end = depth.min(start + RUN);
-        let next = Lines { at: source.wrapping_add(end), across, along: 1 };
-        fetch_lines(next, [width, RUN.min(depth - end)]);
+        for line in 0..width {
+            let next = source.wrapping_add(end).wrapping_byte_add(line * across);
+            fetch_run(next, RUN.min(depth - end));
+        }
         let mut line = 0;
         while line < width {
             // With fewer lines than a square has, only the existing ones are read.
@@ -252,7 +280,7 @@ unsafe fn runs(
             for k in (start..end).step_by(SIDE) {
                 // SAFETY: the lines exist, and so do the steps.
                 unsafe {
-                    let from = source.add(first * across + k);
+                    let from = source.add(k).byte_add(first * across);
                     square(from, across, there, to.add(k * step + first), step);
                 }
             }
@@ -262,7 +290,8 @@ unsafe fn runs(
     }
 }
 
-/// Transposes a square of 8 × 8 numbers, of whose rows `there` exist.
+/// Transposes a square of 8 × 8 numbers, of whose rows, at a distance of `across` bytes, `there`
+/// exist.
 ///
 /// # Safety
 ///
@@ -275,8 +304,9 @@ unsafe fn square(source: *const f32, across: usize, there: usize, to: *mut f32, 
     use crate::kernels::squares::exchanged;
     use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps};
     // SAFETY: the row exists.
-    let rows =
-        std::array::from_fn(|l| unsafe { _mm256_loadu_ps(source.add(l.min(there - 1) * across)) });
+    let rows = std::array::from_fn(|l| unsafe {
+        _mm256_loadu_ps(source.byte_add(l.min(there - 1) * across))
+    });
     for (k, numbers) in exchanged(rows).into_iter().enumerate() {
         // SAFETY: the caller guarantees the eight rows.
         unsafe { _mm256_storeu_ps(to.add(k * step), numbers) };

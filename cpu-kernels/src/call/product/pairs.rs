@@ -6,7 +6,7 @@
 //! numbers in that order one by one. A term without a partner is padded: with −0 in lhs and +0 in
 //! rhs. Their product is −0, which changes no sum.
 
-use super::pack::{Lines, SIDE, pack as pack_numbers};
+use super::pack::{Lines, SIDE, contiguous};
 use crate::call::panel::View;
 use crate::simd::{Simd, multiversioned};
 use std::ptr::swap;
@@ -38,13 +38,10 @@ pub(in crate::call) unsafe fn pack(
         let done = if source.across == 1 {
             beside_each_other(simd, source, [width, whole], to, step);
             whole
-        } else if source.along == 1
-            && source.across.is_multiple_of(2)
-            && source.at.cast::<f32>().is_aligned()
-        {
+        } else if source.along == 1 {
             // The two elements of a pair are adjacent, so they are copied as one number.
-            let pairs = Lines { at: source.at.cast(), across: source.across / 2, along: 1 };
-            pack_numbers::<f32>(simd, pairs, [width, whole], to.cast(), step);
+            let across = source.across * size_of::<u16>();
+            contiguous(simd, source.at.cast(), across, [width, whole], to.cast(), step);
             whole
         } else {
             0

@@ -222,9 +222,17 @@ fn every_element_is_one_chain() {
 /// columns beyond the sums of few rows.
 #[test]
 fn long_sums_of_halves_are_blocks() {
-    for size in
-        [[1, 70, 513], [8, 65, 700], [3, 33, 1200], [9, 40, 600], [29, 67, 1030], [41, 1, 900]]
-    {
+    let sizes = [
+        [1, 70, 513],
+        [8, 65, 700],
+        [3, 33, 1200],
+        [9, 40, 600],
+        [29, 67, 1030],
+        [41, 1, 900],
+        // Rows of an odd number of halves, as many as fill the widest squares.
+        [36, 50, 601],
+    ];
+    for size in sizes {
         let order = Order::Blocks(blocks::terms(size[2]));
         for layouts in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 3], [3, 2]] {
             check::<f16, _>(order, size, layouts, size[0] % 3, false);
