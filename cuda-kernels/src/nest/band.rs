@@ -12,12 +12,12 @@
 
 use super::choose::{Schedule, takes_teams, threads_of_row};
 use super::emit::{Copy, Emit};
-use super::phases::{Mode, innermost, mode};
+use super::phases::{Mode, block_number, innermost, mode};
 use super::shape;
 use super::team::{Layout, MAX_GRID, Team, place};
 use super::vector::Vector;
 use crate::architecture::{Architecture, MAX_BLOCK};
-use crate::ptx::{Binary, Inst, Operand, Reg, Rounding, Space, Special, Ternary, Type};
+use crate::ptx::{Binary, Inst, Operand, Reg, Space, Ternary, Type};
 use std::collections::BTreeMap;
 use wengert_core::nest::merge::MergedAxis;
 use wengert_core::nest::{Access, Affine, Buffer, BufferId, BufferRole, Instr, Nest, Phase, Total};
@@ -115,11 +115,7 @@ pub(super) fn kernel(
     let blocks = needed.min(limit).min(MAX_GRID);
     let (mut team, dynamic) = Team::new(emit, layout, nest, in_place);
     let lane = emit.axis_in("lane", lanes, team.team);
-    let block = emit.code.mov(Type::U32, Special::CtaidX);
-    let first = match needed + blocks >= 1 << 31 {
-        true => emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block),
-        false => block,
-    };
+    let first = block_number(emit, needed + blocks >= 1 << 31);
     emit.stride(first, needed, blocks, |emit, number| {
         let axes = emit.decompose(number, "band", &extents);
         let mut origin = emit.origin();

@@ -10,6 +10,7 @@
 //! | row | one thread, which may do a few neighbouring rows | elementwise nests; short rows; reductions along outer axes with many columns; all other nests |
 //! | team | 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
 //! | column team | threads at a distance in a block, which may do a few neighbouring rows | reductions along outer axes with few columns |
+//! | team, of a nest with totals | one of the teams of a block, which does a [band](band) of rows | gradients of norms |
 //! | tile | one thread; a row is an element of a square that is transposed in shared memory | permutations, and nests fused with them |
 //!
 //! **Mapping of loops.** Parallel axes that every expression sees as one are merged (`shape`).
@@ -100,7 +101,6 @@ pub fn compile(
     in_place: &[(usize, usize)],
     options: &Options,
 ) -> Result<Compiled> {
-    let mut spelled = None;
     let nothing = Compiled { stages: Vec::new(), workspace: 0 };
     if nest.rows() == 0 || nest.phases.is_empty() {
         return Ok(nothing);
@@ -115,18 +115,14 @@ pub fn compile(
         }
         None => choose(nest, architecture),
     };
-    let with_totals = nest.band().map(|_| band::with_accumulators(nest));
-    if with_totals.is_some() && !takes(nest, architecture, &schedule) {
+    if nest.band().is_some() && !takes(nest, architecture, &schedule) {
         let message = format!("nest @{}: its totals do not fit on a GPU", nest.name);
-        return Err(Diagnostic::new(message).help("plan for a target with fewer `band_rows`"));
+        return Err(Diagnostic::new(message).help("plan for a target without `band_rows`"));
     }
-    let (nest, accumulators) = match with_totals {
-        Some((nest, accumulators)) => (&*spelled.insert(nest), accumulators),
-        None => (nest, Default::default()),
-    };
+    let (nest, accumulators) = &band::with_accumulators(nest);
     let limit = options.blocks.map_or(MAX_GRID, |b| u64::from(b.max(1)));
     let mut emit = Emit::new(nest);
-    emit.accumulators = accumulators;
+    emit.accumulators = accumulators.clone();
     let alignment = options.alignment.min(ALIGNMENT);
     emit.alignment = usize::try_from(alignment).expect("at most 256");
     emit.parameters(in_place);

@@ -153,9 +153,7 @@ pub(super) fn kernel(
     let (mut team, dynamic) = Team::new(emit, layout, nest, in_place);
     // With room for one step beyond the end.
     let wide = (needed + blocks).saturating_mul(layout.rows.into()) >= 1 << 31;
-    let block = emit.code.mov(Type::U32, Special::CtaidX);
-    let first =
-        if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block };
+    let first = block_number(emit, wide);
     emit.stride(first, needed, blocks, |emit, block| {
         team.block(emit, block, total, groups)?;
         // The next row's storage overwrites this one's.
@@ -434,6 +432,12 @@ impl Team<'_> {
         }
         Ok(())
     }
+}
+
+/// The number of the block, in 64 bits if `wide`.
+pub(super) fn block_number(emit: &mut Emit<'_>, wide: bool) -> Reg {
+    let block = emit.code.mov(Type::U32, Special::CtaidX);
+    if wide { emit.code.convert(Rounding::Exact, Type::U64, Type::U32, block) } else { block }
 }
 
 /// The innermost axis of merged axes.
