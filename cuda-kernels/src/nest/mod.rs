@@ -10,7 +10,7 @@
 //! | row | one thread, which may do a few neighbouring rows | elementwise nests; short rows; reductions along outer axes with many columns; all other nests |
 //! | team | 2 to 1024 threads of a warp or a block | reductions along the contiguous axis, normalisations, softmax, scans |
 //! | column team | threads at a distance in a block, which may do a few neighbouring rows | reductions along outer axes with few columns |
-//! | team, of a nest with totals | one of the teams of a block, which does a [band](band) of rows | gradients of norms |
+//! | team, of a nest with totals | one of the teams of a block, which does a [band] of rows | gradients of norms |
 //! | tile | one thread; a row is an element of a square that is transposed in shared memory | permutations, and nests fused with them |
 //!
 //! **Mapping of loops.** Parallel axes that every expression sees as one are merged (`shape`).
