@@ -74,6 +74,8 @@ pub struct Target {
     pub attention_row: u64,
     /// Whether a GEMM call adds its [addends](crate::call::Addends); in text `gemm_epilogue`.
     pub addends: bool,
+    /// Whether the back end multiplies 8-bit floats; if not, they become products of bf16.
+    pub float8_products: bool,
     /// Whether a GEMM call takes a residual only if it takes it before a bias, as BLAS libraries
     /// do. If so, a residual that is added after a bias is a nest.
     pub residual_first: bool,
@@ -162,6 +164,7 @@ impl Target {
             attention_out: false,
             attention_row: ANY,
             addends: true,
+            float8_products: false,
             residual_first: false,
             followers: true,
             lays_out: true,
@@ -247,6 +250,7 @@ impl Target {
         for (name, value) in [
             ("half_attention", self.half_attention),
             ("attention_out", self.attention_out),
+            ("float8_products", self.float8_products),
             ("followers", self.followers),
             ("lays_out", self.lays_out),
             ("residual_first", self.residual_first),
@@ -295,6 +299,7 @@ impl Target {
         };
         // The second is the name in older plans.
         let followers = take(map, "followers", Some(false))? | take(map, "joins", Some(false))?;
+        let float8_products = take(map, "float8_products", Some(false))?;
         let lays_out = take(map, "lays_out", Some(false))?;
         let residual_first = take(map, "residual_first", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
@@ -336,6 +341,7 @@ impl Target {
             attention_out,
             attention_row,
             addends,
+            float8_products,
             residual_first,
             followers,
             lays_out,

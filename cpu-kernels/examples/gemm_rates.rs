@@ -80,6 +80,8 @@ fn measure(shape: &str, pools: &[Arc<Pool>; 2]) -> Result<(), Diagnostic> {
         lhs: lay_out(kind.starts_with('t'), m, k),
         rhs: lay_out(kind.ends_with('t'), k, n),
         operand: if half { DType::BF16 } else { DType::F32 },
+        rhs_operand: None,
+        scales: None,
         accumulate: DType::F32,
         result: DType::F32,
         addends: Addends { bias: biased, residual: false },

@@ -30,6 +30,8 @@ pub const WARP: u32 = 32;
 pub const MAX_BLOCK: u32 = 1024;
 /// The version of the PTX text; every driver since CUDA 12.0 reads it.
 pub const PTX_VERSION: &str = "8.0";
+/// The version of a text with products of 8-bit floats; every driver since CUDA 12.4 reads it.
+pub const FLOAT8_VERSION: &str = "8.4";
 
 const fn row(
     number: u32,
@@ -67,6 +69,17 @@ impl Architecture {
     /// Guide, "Programmatic Dependent Launch").
     pub fn overlaps(&self) -> bool {
         self.number >= 90
+    }
+
+    /// Whether tensor cores multiply 8-bit floats (PTX ISA, `mma`).
+    pub fn multiplies_float8(&self) -> bool {
+        self.number >= 89
+    }
+
+    /// Whether `mma` of 8-bit floats adds in f32: `ptxas` makes two products of f16 of it, where
+    /// the multiprocessor has 8-bit products of another kind only.
+    pub fn adds_float8_in_f32(&self) -> bool {
+        matches!(self.number, 90 | 100)
     }
 
     /// The row with this name.

@@ -1,10 +1,12 @@
 //! The target of NVIDIA GPUs: the shapes of reductions and rows, and the workspace that calls get.
 
+use crate::architecture::Architecture;
 use crate::call;
 use wengert_core::target::{Target, Workspace};
 
 /// The target of an architecture, `sm_90` and the like. The numbers are the same for all
-/// architectures, and so are the bits, except those of calls.
+/// architectures, and so are the bits, except those of calls. Tensor cores multiply 8-bit floats
+/// since sm_89.
 ///
 /// 1024 lanes are a block of 256 threads with 16 bytes of f32 each. The 32 lanes of a column
 /// are the warps of a block, and the lanes of a warp are 32 adjacent columns. Row storage
@@ -35,6 +37,8 @@ pub fn target(architecture: &str) -> Target {
         // architecture.
         attention_row: 1 << 10,
         addends: true,
+        float8_products: Architecture::from_name(architecture)
+            .is_ok_and(|architecture| architecture.multiplies_float8()),
         residual_first: true,
         followers: true,
         lays_out: false,
@@ -144,6 +148,8 @@ mod tests {
                 lhs: matrix(8),
                 rhs: matrix(16),
                 operand: DType::F32,
+                rhs_operand: None,
+                scales: None,
                 accumulate: DType::F32,
                 result: DType::F32,
                 addends: Default::default(),

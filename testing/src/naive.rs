@@ -1,7 +1,7 @@
 //! Calls, executed in the simplest way.
 
 use crate::random::extents;
-use wengert_core::call::{Attention, Call, Convolution, Gemm, Scatter};
+use wengert_core::call::{Attention, Call, Convolution, Gemm, Scale, Scatter};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
 use wengert_core::{DType, Literal, Result, Scalar, TensorType};
@@ -35,7 +35,12 @@ fn convert(value: Scalar, dtype: DType) -> Scalar {
 }
 
 fn product(g: &Gemm, operands: &[Literal]) -> Literal {
-    let addends = g.addends;
+    let [lhs, rhs] = g.factors();
+    // The bits of an 8-bit float are an element of u8.
+    let number = |x: Scalar, dtype: DType| match dtype.is_float8() {
+        true => Scalar::from_f64(DType::F32, Scalar::from_bits(dtype, x.bits()).to_f64()),
+        false => x,
+    };
     let mut values = Vec::with_capacity(g.batch * g.m * g.n);
     for b in 0..g.batch {
         for i in 0..g.m {
@@ -44,16 +49,25 @@ fn product(g: &Gemm, operands: &[Literal]) -> Literal {
                 for k in 0..g.k {
                     let x = operands[0].get(b * g.lhs.batch + i * g.lhs.row + k * g.lhs.column);
                     let y = operands[1].get(b * g.rhs.batch + k * g.rhs.row + j * g.rhs.column);
+                    let (x, y) = (number(x, lhs), number(y, rhs));
                     let term = scalar(
                         ScalarOp::Mul,
                         &[convert(x, g.accumulate), convert(y, g.accumulate)],
                     );
                     sum = scalar(ScalarOp::Add, &[sum, term]);
                 }
-                let bias = addends.bias.then(|| operands[2].get(j));
+                if let Some(scales) = g.scales {
+                    let of = |scale, argument: usize, row: usize| match scale {
+                        Scale::Whole => operands[argument].get(0),
+                        Scale::Rows => operands[argument].get(row),
+                    };
+                    for scale in [of(scales.lhs, 2, i), of(scales.rhs, 3, j)] {
+                        sum = scalar(ScalarOp::Mul, &[sum, scale]);
+                    }
+                }
+                let bias = g.bias_argument().map(|n| operands[n].get(j));
                 let at = (b * g.m + i) * g.n + j;
-                let residual =
-                    addends.residual.then(|| operands[2 + addends.bias as usize].get(at));
+                let residual = g.residual_argument().map(|n| operands[n].get(at));
                 // Addends of halves come before the rounding, the residual first.
                 let halves = g.result.is_half();
                 let order = if halves { [residual, bias] } else { [bias, residual] };

@@ -1,6 +1,12 @@
 //! 8-bit floats: they are stored, moved, converted and multiplied with scales, and nothing else.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+#[cfg(feature = "cuda")]
+use wengert::core::call::{Call, Gemm, Scale, Scales};
+#[cfg(feature = "cuda")]
+use wengert::core::nest::{Buffer, BufferRole};
+#[cfg(feature = "cuda")]
+use wengert::core::plan::Step;
 use wengert::core::{Target, graph};
 use wengert::data::{read_all, write_all};
 use wengert::format::{GraphFile, plan};
@@ -75,6 +81,56 @@ fn products_of_quantized_tensors_are_those_of_their_numbers() {
                     assert!((found - sum).abs() <= 1e-5 * size, "{found}, not {sum}, on {device}");
                 }
             }
+        }
+    }
+}
+
+/// The products of a plan, and how many of its kernels convert 8-bit floats.
+#[cfg(feature = "cuda")]
+fn products_for(architecture: &str, program: &Program) -> (Vec<Gemm>, usize) {
+    let target = wengert::target(architecture).unwrap();
+    let plan = compile(program, "f", &bind!(), &target, &Options::default()).unwrap();
+    let (mut products, mut conversions) = (Vec::new(), 0);
+    plan.visit(&mut |step| match step {
+        Step::Call { call: Call::Gemm(gemm), .. } => products.push(gemm.clone()),
+        Step::Nest { nest, .. } => {
+            let to_halves = |b: &Buffer| b.role == BufferRole::Out && b.dtype == DType::BF16;
+            let reads = |b: &Buffer| b.role == BufferRole::In && b.dtype == DType::U8;
+            let buffers = || plan.nests[*nest].parameters().map(|(_, buffer)| buffer);
+            conversions += usize::from(buffers().any(reads) && buffers().any(to_halves));
+        }
+        _ => {}
+    });
+    (products, conversions)
+}
+
+/// Where tensor cores multiply 8-bit floats, the call takes them and their scales. Elsewhere it
+/// takes bf16.
+#[test]
+#[cfg(feature = "cuda")]
+fn a_product_takes_8_bit_floats_where_a_gpu_multiplies_them() {
+    for whole in [true, false] {
+        let program = program(|f| {
+            let x = f.input("x", TensorType::new(DType::F8E4M3FN, [2usize, 24, 64]));
+            let w = f.input("w", TensorType::new(DType::F8E5M2, [64usize, 32]));
+            let (x_scale, w_scale) = if whole { ("1,1,1", "1,1") } else { ("2,24,1", "1,32") };
+            let (s, t) = (f.input("s", f32(x_scale)), f.input("t", f32(w_scale)));
+            let bias = f.input("bias", f32("32"));
+            f.output("y", x.scaled_matmul(&s, &w, &t) + bias);
+        })
+        .unwrap();
+        for architecture in ["sm_89", "sm_90", "sm_100", "sm_120"] {
+            let (products, conversions) = products_for(architecture, &program);
+            let [product] = products.as_slice() else { panic!("{products:?}") };
+            assert_eq!(product.factors(), [DType::F8E4M3FN, DType::F8E5M2]);
+            let scale = if whole { Scale::Whole } else { Scale::Rows };
+            assert_eq!(product.scales, Some(Scales { lhs: scale, rhs: scale }));
+            assert!(product.addends.bias && conversions == 0, "{architecture}");
+        }
+        for architecture in ["sm_80", "sm_86"] {
+            let (products, conversions) = products_for(architecture, &program);
+            assert_eq!(products.len(), 1);
+            assert_eq!((products[0].operand, conversions), (DType::BF16, 2));
         }
     }
 }

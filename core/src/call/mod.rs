@@ -25,7 +25,7 @@ mod top_k;
 pub use attention::{Attention, Heads};
 pub use contract::Contract;
 pub use convolution::{Convolution, Direction, Window};
-pub use gemm::{Addends, Gemm, Matrix};
+pub use gemm::{Addends, Gemm, Matrix, Scale, Scales};
 pub use reference::Reference;
 pub use scatter::{Scatter, ScatterKind};
 pub use segment_sum::{SegmentSum, first_row};
@@ -100,7 +100,7 @@ calls! {
 
 impl Call {
     /// Checks [the contract](Contract::verify), and that no argument is of 8-bit floats: calls
-    /// that move elements have their bits, u8.
+    /// that move or multiply them have their bits, u8.
     pub fn verify(&self) -> Result<()> {
         (**self).verify()?;
         let arguments = self.operands().into_iter().chain(self.results());

@@ -35,6 +35,8 @@ fn gemm(batch: usize, m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
         lhs: Matrix { batch: m * k, row: k, column: 1 },
         rhs: Matrix { batch: k * n, row: n, column: 1 },
         operand: dtype,
+        rhs_operand: None,
+        scales: None,
         accumulate: dtype.wide(),
         result: dtype,
         addends: Addends::default(),

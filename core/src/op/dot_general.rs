@@ -266,6 +266,8 @@ impl Operation for DotGeneral {
                 lhs,
                 rhs,
                 operand,
+                rhs_operand: None,
+                scales: None,
                 accumulate: operand.wide(),
                 result,
                 addends: Addends::default(),

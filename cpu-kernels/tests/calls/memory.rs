@@ -12,6 +12,8 @@ fn call() -> Call {
         lhs: Matrix { batch: 0, row: 2, column: 1 },
         rhs: Matrix { batch: 0, row: 2, column: 1 },
         operand: DType::F32,
+        rhs_operand: None,
+        scales: None,
         accumulate: DType::F32,
         result: DType::F32,
         addends: Addends { residual: true, ..Addends::default() },

@@ -34,6 +34,8 @@ fn rows_of_products() {
                     lhs: Matrix { batch: 0, row: k, column: 1 },
                     rhs: Matrix { batch: 0, row: rhs[0], column: rhs[1] },
                     operand: dtype,
+                    rhs_operand: None,
+                    scales: None,
                     accumulate: dtype.wide(),
                     result: dtype.wide(),
                     addends: Addends::default(),

@@ -110,6 +110,7 @@ fn product(call: &Convolution, workspace: u64) -> Result<Product> {
         rhs,
         arguments,
         operand: call.dtype,
+        scales: None,
         result: call.result_dtype(),
         out,
         addends: Addends::default(),

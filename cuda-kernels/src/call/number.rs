@@ -49,7 +49,7 @@ impl Number {
     /// The dtype of arithmetic.
     pub fn widened(self) -> Number {
         Number(match self.0 {
-            DType::F16 | DType::BF16 => DType::F32,
+            DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => DType::F32,
             DType::Bool | DType::U8 | DType::I8 => DType::I32,
             other => other,
         })

@@ -365,6 +365,8 @@ pub(super) mod tests {
             lhs: dense(300),
             rhs: dense(50),
             operand: DType::F32,
+            rhs_operand: None,
+            scales: None,
             accumulate: DType::F32,
             result: DType::F32,
             addends: Addends { bias: true, ..Addends::default() },

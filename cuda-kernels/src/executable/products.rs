@@ -115,12 +115,13 @@ pub fn library_by_rule(rules: Rules) -> impl FnMut(&Question) -> Result<Choice> 
 /// The matrices' addresses, from the arguments of the call.
 fn operands(gemm: &Gemm, arguments: &[Address]) -> Operands {
     let out = arguments[arguments.len() - 1];
-    let bias = if gemm.addends.bias { arguments[2] } else { Address::default() };
-    let residual = match gemm.addends.residual {
-        true => arguments[2 + usize::from(gemm.addends.bias)],
-        false => out,
+    let bias = gemm.bias_argument().map_or(Address::default(), |n| arguments[n]);
+    let residual = gemm.residual_argument().map_or(out, |n| arguments[n]);
+    let scales = match gemm.scales {
+        Some(_) => [arguments[2], arguments[3]],
+        None => Default::default(),
     };
-    Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias }
+    Operands { lhs: arguments[0], rhs: arguments[1], residual, out, bias, scales }
 }
 
 /// Measures the algorithms of a product on memory of its own, unless it was measured before.

@@ -3,7 +3,7 @@
 //! rounded after their addends, so the library adds all of these or none. The kernel is compiled
 //! from a nest, so each addition has the bits of its graph op.
 
-use wengert_core::call::{Addends, Gemm};
+use wengert_core::call::{Addends, Contract, Gemm};
 use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
 
 /// The nest, which changes the result in place, and the GEMM's argument for each parameter of the
@@ -14,14 +14,14 @@ pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     let mut nest = NestBuilder::new("addends");
     let mut arguments = Vec::new();
     let bias = left.bias.then(|| {
-        arguments.push(2);
+        arguments.push(gemm.bias_argument().expect("the bias that is left is added"));
         nest.input("bias", dtype, &[gemm.n])
     });
     let residual = left.residual.then(|| {
-        arguments.push(2 + usize::from(gemm.addends.bias));
+        arguments.push(gemm.residual_argument().expect("the residual that is left is added"));
         nest.input("residual", dtype, &shape)
     });
-    arguments.push(2 + usize::from(gemm.addends.bias) + usize::from(gemm.addends.residual));
+    arguments.push(gemm.operands().len());
     let out = nest.in_place("out", dtype, &shape);
     nest.set_pitch(out, gemm.pitch);
     let axes =
@@ -72,6 +72,8 @@ mod tests {
                     lhs: Matrix { batch: 15, row: 5, column: 1 },
                     rhs: Matrix { batch: 0, row: 4, column: 1 },
                     operand,
+                    rhs_operand: None,
+                    scales: None,
                     accumulate: dtype,
                     result: dtype,
                     addends: wanted,

@@ -67,6 +67,12 @@ impl Code {
         self.lines.push(Line::Comment(text.into().replace('\n', " ")));
     }
 
+    /// Keeps ptxas from unrolling the loop whose body begins here. Unrolled, it may load so much in
+    /// advance that registers spill.
+    pub fn no_unroll(&mut self) {
+        self.lines.push(Line::NoUnroll);
+    }
+
     /// Appends an instruction.
     pub fn push(&mut self, inst: Inst) {
         self.push_where(None, inst);

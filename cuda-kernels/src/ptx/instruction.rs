@@ -259,8 +259,8 @@ pub enum Inst {
         shape: [u32; 3],
         /// Type of c and d.
         accumulator: Type,
-        /// Type of a and b.
-        operand: Type,
+        /// Types of a and b.
+        operands: [Type; 2],
         /// Result.
         d: Vec<Reg>,
         /// Left fragment.
@@ -301,6 +301,8 @@ pub enum Line {
     Statement(Statement),
     /// A label.
     Label(Label),
+    /// The loop that begins before is not unrolled (PTX ISA, `.pragma "nounroll"`).
+    NoUnroll,
     /// A comment, of one line.
     Comment(String),
 }
@@ -408,9 +410,9 @@ impl fmt::Display for Inst {
                 let results = braced(results);
                 write!(f, "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {results}, {at}")
             }
-            Inst::MatrixMultiply { shape: [m, n, k], accumulator, operand, d, a, b, c } => {
-                let (x, y) = (accumulator.name(), operand.name());
-                write!(f, "mma.sync.aligned.m{m}n{n}k{k}.row.col{x}{y}{y}{x} ")?;
+            Inst::MatrixMultiply { shape: [m, n, k], accumulator, operands, d, a, b, c } => {
+                let (x, [y, z]) = (accumulator.name(), operands.map(Type::name));
+                write!(f, "mma.sync.aligned.m{m}n{n}k{k}.row.col{x}{y}{z}{x} ")?;
                 write!(f, "{}, {}, {}, {}", braced(d), braced(a), braced(b), braced(c))
             }
             Inst::Call { .. } => self.fmt_call(f),

@@ -1,7 +1,7 @@
 //! Kernels and the functions that they call, as text.
 
 use super::builder::Code;
-use super::instruction::Line;
+use super::instruction::{Inst, Line, Statement};
 use super::types::{Reg, Type, Width};
 use std::fmt;
 
@@ -87,6 +87,16 @@ impl Kernel {
     /// Bytes of statically allocated shared memory.
     pub fn static_shared(&self) -> u32 {
         self.shared.iter().map(|s| s.bytes.next_multiple_of(s.align)).sum()
+    }
+
+    /// Whether it has an instruction that multiplies 8-bit floats.
+    pub(super) fn multiplies_float8(&self) -> bool {
+        self.code.lines.iter().any(|line| match line {
+            Line::Statement(Statement { inst: Inst::MatrixMultiply { operands, .. }, .. }) => {
+                operands.iter().any(|ty| matches!(ty, Type::E4M3 | Type::E5M2))
+            }
+            _ => false,
+        })
     }
 
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
@@ -183,6 +193,7 @@ pub(super) fn lines(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
     for line in lines {
         match line {
             Line::Label(label) => writeln!(f, "{label}:")?,
+            Line::NoUnroll => writeln!(f, "    .pragma \"nounroll\";")?,
             Line::Comment(text) => writeln!(f, "    // {}", ascii(text))?,
             Line::Statement(statement) => {
                 f.write_str("    ")?;

@@ -2,7 +2,7 @@
 
 use super::bundle::Bundle;
 use super::kernel::{Function, Kernel};
-use crate::architecture::PTX_VERSION;
+use crate::architecture::{FLOAT8_VERSION, PTX_VERSION};
 use std::fmt;
 
 /// One PTX file.
@@ -31,8 +31,14 @@ impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The text runs on every later architecture; the driver or `ptxas` compiles it for the
         // installed one.
-        let target = if self.overlaps { "sm_90" } else { "sm_80" };
-        writeln!(f, ".version {PTX_VERSION}\n.target {target}\n.address_size 64")?;
+        let float8 = self.kernels.iter().any(Kernel::multiplies_float8);
+        let target = match (self.overlaps, float8) {
+            (true, _) => "sm_90",
+            (false, true) => "sm_89",
+            (false, false) => "sm_80",
+        };
+        let version = if float8 { FLOAT8_VERSION } else { PTX_VERSION };
+        writeln!(f, ".version {version}\n.target {target}\n.address_size 64")?;
         if self.kernels.iter().any(|k| k.dynamic_shared) {
             writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;
         }

@@ -93,6 +93,10 @@ types! {
     U8 ".u8" 1 B32;
     /// Signed, 8 bits.
     S8 ".s8" 1 B32;
+    /// 8-bit float with 3 bits of mantissa; operand of matrix products only.
+    E4M3 ".e4m3" 1 B32;
+    /// 8-bit float with 2 bits of mantissa; operand of matrix products only.
+    E5M2 ".e5m2" 1 B32;
     /// 16 bits.
     B16 ".b16" 2 B16;
     /// Unsigned, 16 bits.

@@ -14,9 +14,9 @@
 use crate::addend::{Addend, Addends, columns, users};
 use crate::view::{View, Work};
 use wengert_core::call::{Call, Gemm};
-use wengert_core::graph::ValueId;
+use wengert_core::graph::{Equation, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::op::{Binary, DotGeneral};
+use wengert_core::op::Binary;
 use wengert_core::{DType, Op, Target};
 
 /// Gives the products of a view their addends.
@@ -24,8 +24,7 @@ pub(crate) fn addends(view: &mut View<'_>, target: &Target) {
     let users = users(view.body);
     for n in 0..view.work.len() {
         let Work::Call(Call::Gemm(gemm)) = &view.work[n] else { continue };
-        let Op::DotGeneral(dot) = &view.body.equations[n].op else { continue };
-        let mut chain = Chain::new(view, &users, n, dot, gemm.clone());
+        let mut chain = Chain::new(view, &users, n, gemm.clone());
         if !chain.halves() {
             while chain.step(target) {}
         }
@@ -57,12 +56,18 @@ impl<'v, 'a> Chain<'v, 'a> {
         view: &'v View<'a>,
         users: &'v IdVec<ValueId, Option<usize>>,
         n: usize,
-        dot: &DotGeneral,
         gemm: Gemm,
     ) -> Self {
-        let equation = &view.body.equations[n];
-        let (operands, columns) = (equation.operands.clone(), columns(view.body, equation, dot));
-        Chain { view, users, gemm, operands, columns, covered: vec![], last: n }
+        // The call may end with a product's scales.
+        let all = [n].into_iter().chain(view.covers[n].iter().copied());
+        let mut products = all.filter_map(|n| match &view.body.equations[n] {
+            equation @ Equation { op: Op::DotGeneral(dot), .. } => Some((equation, dot)),
+            _ => None,
+        });
+        let (equation, dot) = products.next().expect("a gemm is a product of the graph");
+        let columns = columns(view.body, equation, dot);
+        let (operands, covered) = (view.operands[n].clone(), view.covers[n].clone());
+        Chain { view, users, gemm, operands, columns, covered, last: n }
     }
 
     /// Absorbs the next equation, if it can be.

@@ -113,6 +113,15 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             run: |function, context| Ok(rewrite::lay_out(function, context.target, context.fuel)),
         }),
         Step::Once(Pass {
+            name: "lay_out_float8",
+            doc: "On targets that multiply 8-bit floats, transposes the operands of such products \
+                  that do not lie along the sum.",
+            keeps: Keeps::Bits,
+            run: |function, context| {
+                Ok(rewrite::lay_out_float8(function, context.target, context.fuel))
+            },
+        }),
+        Step::Once(Pass {
             name: "round_once",
             doc: "Adds the bias and the residual of a product of halves in f32, the residual \
                   first, and rounds once.",
@@ -151,6 +160,16 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
         }),
     ],
     kernels: &[
+        Pass {
+            name: "float8",
+            doc: "On targets that multiply 8-bit floats, replaces products of converted ones by \
+                  products of the 8-bit floats and their scales.",
+            keeps: Keeps::Value,
+            run: |unit| {
+                calls::float8(&mut unit.view, unit.shared.target);
+                Ok(())
+            },
+        },
         Pass {
             name: "addends",
             doc: "Absorbs additions of a bias and a residual to a matrix product into its call.",

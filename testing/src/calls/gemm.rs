@@ -2,7 +2,7 @@
 
 use super::{DTYPES, Device, check, check_random, operands};
 use proptest::prelude::*;
-use wengert_core::call::{Addends, Call, Gemm, Matrix};
+use wengert_core::call::{Addends, Call, Gemm, Matrix, Scale, Scales};
 use wengert_core::nest::ScalarOp;
 use wengert_core::nest::evaluate::evaluate;
 use wengert_core::{DType, Literal, Scalar};
@@ -17,7 +17,9 @@ pub fn product(batch: usize, [m, n, k]: [usize; 3], operand: DType, result: DTyp
         lhs: Matrix { batch: m * k, row: k, column: 1 },
         rhs: Matrix { batch: k * n, row: n, column: 1 },
         operand,
-        accumulate: if operand.is_half() { DType::F32 } else { operand },
+        rhs_operand: None,
+        scales: None,
+        accumulate: if operand.is_half() || operand.is_float8() { DType::F32 } else { operand },
         result,
         addends: Addends::default(),
         pitch: None,
@@ -115,6 +117,83 @@ pub fn tiles_and_edges<D: Device>() {
             }
         }
     }
+}
+
+/// A product of 8-bit floats, whose operands lie along the sum.
+pub fn float8(extents: [usize; 3], factors: [DType; 2], result: DType) -> Gemm {
+    let [_, n, k] = extents;
+    let [operand, rhs] = factors;
+    Gemm {
+        rhs: lay_out(1, k, n),
+        rhs_operand: (rhs != operand).then_some(rhs),
+        ..product(1, extents, operand, result)
+    }
+}
+
+/// Operands of a product of 8-bit floats: finite numbers, and scales of either sign.
+pub fn float8_operands(gemm: &Gemm, seed: u64) -> Vec<Literal> {
+    let mut all = operands(&Call::Gemm(gemm.clone()), seed);
+    for (operand, dtype) in all.iter_mut().zip(gemm.factors()) {
+        let numbers = super::numbers(DType::F32, operand.shape(), seed ^ operand.len() as u64);
+        let bits = numbers.scalars().map(|x| {
+            let bits = Scalar::from_f64(dtype, x.to_f64()).bits();
+            Scalar::from_bits(DType::U8, bits)
+        });
+        let bits: Vec<Scalar> = bits.collect();
+        *operand = Literal::from_scalars(DType::U8, numbers.shape(), &bits).expect("as many");
+    }
+    if gemm.scales.is_some() {
+        for scale in &mut all[2..4] {
+            // Sums of thousands of terms stay within f16.
+            let small = scale.scalars().map(|x| Scalar::from_f64(DType::F32, x.to_f64() / 64.0));
+            let small: Vec<Scalar> = small.collect();
+            *scale = Literal::from_scalars(DType::F32, scale.shape(), &small).expect("as many");
+        }
+    }
+    all
+}
+
+/// Products of 8-bit floats of both formats, with scales and addends. Tiles are whole and partial,
+/// rows aligned and not, and sums are split.
+pub fn products_of_float8<D: Device>() {
+    let formats = [DType::F8E4M3FN, DType::F8E5M2];
+    let scales = [
+        None,
+        Some(Scales { lhs: Scale::Whole, rhs: Scale::Whole }),
+        Some(Scales { lhs: Scale::Rows, rhs: Scale::Rows }),
+        Some(Scales { lhs: Scale::Rows, rhs: Scale::Whole }),
+        Some(Scales { lhs: Scale::Whole, rhs: Scale::Rows }),
+    ];
+    let extents = [
+        [1, 1, 1],
+        [3, 5, 0],
+        [64, 64, 64],
+        [65, 63, 33],
+        [17, 130, 100],
+        [1, 70, 4096],
+        [5, 3, 1000],
+        [130, 16, 2048],
+    ];
+    let mut n = 0;
+    for extents in extents {
+        for scales in scales {
+            let factors = [formats[n % 2], formats[n / 2 % 2]];
+            let result = [DType::F32, DType::BF16, DType::F16][n % 3];
+            let gemm = Gemm { scales, addends: addends(n), ..float8(extents, factors, result) };
+            let call = Call::Gemm(padded(gemm.clone(), n % 5));
+            check::<D>(&call, || float8_operands(&gemm, n as u64));
+            n += 1;
+        }
+    }
+    // A batch, and rows of lhs that are apart.
+    let one = float8([20, 24, 96], formats, DType::F32);
+    let batch = Gemm {
+        batch: 3,
+        lhs: Matrix { batch: 20 * 112, row: 112, column: 1 },
+        rhs: Matrix { batch: 24 * 96, ..one.rhs },
+        ..one
+    };
+    check::<D>(&Call::Gemm(batch.clone()), || float8_operands(&batch, 5));
 }
 
 /// Products with long sums, or with one row or one column.

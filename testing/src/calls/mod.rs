@@ -46,7 +46,8 @@ macro_rules! conformance {
         mod conformance {
             use super::*;
             $crate::conformance!($device, gemm: small_products large_products tiles_and_edges
-                long_sums few_rows addends_have_the_bits_of_their_ops halves_are_summed_in_f32);
+                long_sums few_rows addends_have_the_bits_of_their_ops halves_are_summed_in_f32
+                products_of_float8);
             $crate::conformance!($device, convolution: small_convolutions images_in_place images
                 pointwise depthwise many_channels);
             $crate::conformance!($device, scatter: small_scatters rows_of_a_table

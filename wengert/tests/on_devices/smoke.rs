@@ -111,6 +111,22 @@ cases! {
         %0: bf16[5,150,140] = dot_general %q, %k {batch=[[0],[0]], contract=[[2],[2]]}
         return %0
     }"
+    case product_float8 "func @f(%x: f8e4m3fn[260,144], %s: f32[260,1], %w: f8e5m2[144,400], \
+        %t: f32[1,400], %v: f8e4m3fn[33,144], %u: f32[]) -> (y: f32[260,400], z: bf16[260,33]) {
+        %0: bf16[260,144] = convert_element_type %x {dtype=bf16}
+        %1: bf16[144,400] = convert_element_type %w {dtype=bf16}
+        %2: f32[260,400] = dot_general %0, %1 {contract=[[1],[0]], result=f32}
+        %3: f32[260,400] = broadcast_in_dim %s {dims=[0,1], shape=[260,400]}
+        %4: f32[260,400] = mul %2, %3
+        %5: f32[260,400] = broadcast_in_dim %t {dims=[0,1], shape=[260,400]}
+        %6: f32[260,400] = mul %4, %5
+        %7: bf16[33,144] = convert_element_type %v {dtype=bf16}
+        %8: f32[260,33] = dot_general %0, %7 {contract=[[1],[1]], result=f32}
+        %9: f32[260,33] = broadcast_in_dim %u {dims=[], shape=[260,33]}
+        %10: f32[260,33] = mul %8, %9
+        %11: bf16[260,33] = convert_element_type %10 {dtype=bf16}
+        return %6, %11
+    }"
     with_gradient attention "func @f(%q: bf16[1,200,3,2,64]) -> (y: bf16[1,200,2,64]) {
         %0: bf16[1,200,2,64], %1: f32[1,2,200] = dot_product_attention %q \
             {causal=true, scale=f64(0.125)}
@@ -179,6 +195,9 @@ fn given(function: &Function) -> Vec<(String, Literal)> {
         if ty.dtype.is_float() {
             return stream.scaled(ty, 1.0);
         }
+        if ty.dtype.is_float8() {
+            return stream.scaled(&ty.with_dtype(DType::F32), 1.0).convert(ty.dtype);
+        }
         // Labels, row indices of a table, and lengths of prefixes.
         let shape = ty.extents().unwrap();
         let all = (0..shape.iter().product::<usize>()).map(|_| stream.below(300) as i32).collect();
@@ -195,6 +214,8 @@ fn tolerance(function: &Function) -> f64 {
         DType::F16 => 4e-3,
         DType::F32 => 1e-4,
         DType::F64 => 1e-12,
+        // Tensor cores add products of 8-bit floats with about 14 bits.
+        DType::F8E4M3FN | DType::F8E5M2 => 2e-2,
         _ => 0.0,
     };
     (0..function.inputs.len()).map(|i| of(function.input_type(i).dtype)).fold(0.0, f64::max)

@@ -337,6 +337,8 @@ mod tests {
             lhs: Matrix { batch: 12, row: 4, column: 1 },
             rhs: dense(2),
             operand: DType::F32,
+            rhs_operand: None,
+            scales: None,
             accumulate: DType::F32,
             result: DType::F32,
             addends: Default::default(),

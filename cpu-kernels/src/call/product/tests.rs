@@ -287,6 +287,8 @@ fn orders_are_chosen_by_calls() {
         lhs: Matrix { batch: 0, row: lhs[0], column: lhs[1] },
         rhs: Matrix { batch: 0, row: rhs[0], column: rhs[1] },
         operand,
+        rhs_operand: None,
+        scales: None,
         accumulate: operand,
         result: operand,
         addends: Default::default(),

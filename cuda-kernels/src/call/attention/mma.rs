@@ -194,7 +194,7 @@ impl Mma {
         code.push(Inst::MatrixMultiply {
             shape: [16, 8, 16],
             accumulator: Type::F32,
-            operand: self.shape.operand(),
+            operands: [self.shape.operand(); 2],
             d: d.to_vec(),
             a: a.to_vec(),
             b: b.to_vec(),

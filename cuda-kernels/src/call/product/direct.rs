@@ -75,10 +75,10 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
         let start = destination.start(code, part, batch);
         let at = destination.row(code, start, row);
         let offset = destination.column(code, at, column);
-        let bias = destination.bias(code, column, 1, None);
+        let shared = destination.columns(code, column, 1, None);
         let run = Run { at: [batch, row, column], offset, valid: None };
         let functions = &mut draft.functions;
-        destination.store(code, functions, run, &[sum], &bias)
+        destination.store(code, functions, run, &[sum], &shared)
     };
     match shared {
         None => code.when(inside, |code| store(code, sum))?,

@@ -139,9 +139,9 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             let (row, column) = if larger == 0 { (element, n) } else { (n, element) };
             let at = destination.row(code, start, row);
             let at = destination.column(code, at, column);
-            let bias = destination.bias(code, column, 1, None);
+            let shared = destination.columns(code, column, 1, None);
             let run = Run { at: [batch, row, column], offset: at, valid: None };
-            destination.store(code, &mut draft.functions, run, &[*total], &bias)?;
+            destination.store(code, &mut draft.functions, run, &[*total], &shared)?;
         }
         Ok(())
     })?;

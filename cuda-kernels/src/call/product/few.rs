@@ -139,9 +139,9 @@ pub(super) fn stage(product: &Product) -> Result<(Stage, usize)> {
             let start = destination.start(code, part, batch);
             let offset = destination.row(code, start, row);
             let offset = destination.column(code, offset, column);
-            let bias = destination.bias(code, column, 1, None);
+            let shared = destination.columns(code, column, 1, None);
             let run = Run { at: [batch, row, column], offset, valid: None };
-            destination.store(code, &mut draft.functions, run, &[total], &bias)
+            destination.store(code, &mut draft.functions, run, &[total], &shared)
         })
     })?;
     let remark = format!(

@@ -1,4 +1,4 @@
-//! The end of a sum: the addends in the dtype of the sum, the rounding, the store, and the rows of
+//! The end of a sum: the scales, the addends in the dtype of the sum, the rounding, the store, and the rows of
 //! the follower. Each step has the bits of the graph op that it stands for.
 
 use super::super::draft::Draft;
@@ -9,6 +9,7 @@ use crate::nest::{Elements, Follower, FollowerCode};
 use crate::ptx::{Binary, Code, Reg, Space, Type};
 use crate::scalar::{self, Functions};
 use crate::stage::{Access, Memory, Slot};
+use wengert_core::call::{Scale, Scales};
 use wengert_core::nest::{BufferRole, ScalarOp};
 use wengert_core::{DType, Result};
 
@@ -17,6 +18,7 @@ pub(super) struct Destination<'p> {
     /// The result, or the parts that another stage adds up; none if only the follower's results
     /// are stored.
     out: Option<Reg>,
+    scales: Option<Scaling>,
     bias: Option<Reg>,
     residual: Option<Reg>,
     finishes: bool,
@@ -27,6 +29,69 @@ pub(super) struct Destination<'p> {
     strides: [i64; 3],
     /// Vector width of stores: their columns begin at a multiple of it.
     pub vector: usize,
+}
+
+/// The scales of 8-bit floats.
+struct Scaling {
+    /// Addresses of the scales of lhs and of rhs.
+    bases: [Reg; 2],
+    scales: Scales,
+    /// Rows of lhs.
+    rows: usize,
+    /// A row, and its scale.
+    row: Option<(Reg, Reg)>,
+}
+
+impl Scaling {
+    fn open(draft: &mut Draft, product: &Product) -> Option<Scaling> {
+        let scales = product.scales?;
+        let bases = [("lhs_scale", 2), ("rhs_scale", 3)]
+            .map(|(name, argument)| draft.pointer(name, Slot::read(argument)));
+        Some(Scaling { bases, scales, rows: product.m, row: None })
+    }
+
+    /// The scale of a row. A row beyond the last one has the last one's.
+    fn of_row(&mut self, code: &mut Code, row: Reg) -> Reg {
+        if let Some((known, scale)) = self.row
+            && known == row
+        {
+            return scale;
+        }
+        let address = match self.scales.lhs {
+            Scale::Whole => self.bases[0],
+            Scale::Rows => {
+                let inside = code.binary(Binary::Min, Type::S32, row, self.rows as i64 - 1);
+                advance(code, self.bases[0], inside, 4)
+            }
+        };
+        let scale = code.load(Space::Global, Type::F32, address, 0);
+        self.row = Some((row, scale));
+        scale
+    }
+
+    /// The scales of `count` neighbouring columns.
+    fn of_columns(
+        &self,
+        code: &mut Code,
+        column: Reg,
+        count: usize,
+        valid: Option<Reg>,
+    ) -> Vec<Reg> {
+        let number = Number(DType::F32);
+        match self.scales.rhs {
+            Scale::Whole => vec![code.load(Space::Global, Type::F32, self.bases[1], 0); count],
+            Scale::Rows => {
+                let address = advance(code, self.bases[1], column, 4);
+                number.load(code, Space::Global, Place { address, offset: 0, valid }, count)
+            }
+        }
+    }
+}
+
+/// What the elements of neighbouring columns have in common.
+pub(super) struct Columns {
+    bias: Vec<Reg>,
+    scales: Vec<Reg>,
 }
 
 /// Neighbouring elements of a row of the result.
@@ -58,6 +123,7 @@ impl<'p> Destination<'p> {
 
     /// The result.
     pub fn result(draft: &mut Draft, product: &'p Product) -> Destination<'p> {
+        let scales = Scaling::open(draft, product);
         let bias = product.bias_argument().map(|n| draft.pointer("bias", Slot::read(n)));
         let residual = product.residual_argument();
         let in_place = residual.is_some() && residual == product.in_place;
@@ -79,7 +145,8 @@ impl<'p> Destination<'p> {
         while strides.iter().chain([&(product.n as i64)]).any(|n| n % vector as i64 != 0) {
             vector /= 2;
         }
-        Destination { out, bias, residual, finishes: true, follower, number, strides, vector }
+        let finishes = true;
+        Destination { out, scales, bias, residual, finishes, follower, number, strides, vector }
     }
 
     /// The parts of a sum, in the workspace: `[part, batch, m, n]`.
@@ -92,8 +159,8 @@ impl<'p> Destination<'p> {
             vector /= 2;
         }
         let strides = strides.map(|s| s as i64);
-        let (bias, residual, follower) = (None, None, None);
-        Destination { out, bias, residual, finishes: false, follower, number, strides, vector }
+        let (scales, bias, residual, follower, finishes) = (None, None, None, None, false);
+        Destination { out, scales, bias, residual, finishes, follower, number, strides, vector }
     }
 
     /// Byte offset of the first row of a batch's product.
@@ -113,16 +180,27 @@ impl<'p> Destination<'p> {
         advance(code, row, column, self.number.size())
     }
 
-    /// The bias of `count` neighbouring columns, from `column` on; none if there is no bias.
-    pub fn bias(&self, code: &mut Code, column: Reg, count: usize, valid: Option<Reg>) -> Vec<Reg> {
+    /// The bias and the scales of `count` neighbouring columns, from `column` on.
+    pub fn columns(
+        &self,
+        code: &mut Code,
+        column: Reg,
+        count: usize,
+        valid: Option<Reg>,
+    ) -> Columns {
+        let scales = self.scales.as_ref();
+        let scales = scales.map_or(vec![], |s| s.of_columns(code, column, count, valid));
+        Columns { bias: self.bias(code, column, count, valid), scales }
+    }
+
+    fn bias(&self, code: &mut Code, column: Reg, count: usize, valid: Option<Reg>) -> Vec<Reg> {
         let Some(bias) = self.bias else { return vec![] };
         let address = advance(code, bias, column, self.number.size());
         let raw = self.number.load(code, Space::Global, Place { address, offset: 0, valid }, count);
         raw.into_iter().map(|raw| self.number.widen(code, raw)).collect()
     }
 
-    /// Stores neighbouring elements of a row, and the follower's results for them. `bias` is that
-    /// of their columns.
+    /// Stores neighbouring elements of a row, and the follower's results for them.
     ///
     /// Errors: an instruction of the follower has no code for GPUs.
     pub fn store(
@@ -131,7 +209,7 @@ impl<'p> Destination<'p> {
         functions: &mut Functions,
         run: Run,
         sums: &[Reg],
-        bias: &[Reg],
+        columns: &Columns,
     ) -> Result<()> {
         let Run { at, offset, valid } = run;
         let place = |code: &mut Code, base: Reg| {
@@ -148,12 +226,16 @@ impl<'p> Destination<'p> {
                 .unwrap_or_else(|| place(code, base));
             self.number.load(code, Space::Global, place, sums.len())
         });
+        let row_scale = self.scales.as_mut().map(|scales| scales.of_row(code, at[1]));
         let mut values = vec![];
         for (n, sum) in sums.iter().enumerate() {
             let residual = residual.as_ref().map(|raw| self.number.widen(code, raw[n]));
-            let bias = bias.get(n).copied();
+            let bias = columns.bias.get(n).copied();
             let order = if self.number.0.is_half() { [residual, bias] } else { [bias, residual] };
             let mut value = *sum;
+            for scale in row_scale.into_iter().chain(columns.scales.get(n).copied()) {
+                value = code.binary(Binary::Mul, Type::F32, value, scale);
+            }
             for addend in order.into_iter().flatten() {
                 value = self.number.widened().add(code, value, addend);
             }

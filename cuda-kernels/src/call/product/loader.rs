@@ -60,6 +60,18 @@ impl<'a> Loader<'a> {
         Loader { gather, outers, depths, threads, direction, vector }
     }
 
+    /// A loader of a strip for tensor cores, in vectors of 16 bytes if possible. 8-bit floats are
+    /// read along the sum, and in vectors of four if not of 16.
+    pub fn of_strip(gather: &'a Gather, extents: [usize; 2], threads: usize) -> Loader<'a> {
+        let size = gather.number.size() as usize;
+        let loader = Loader::new(gather, extents, threads, 16 / size);
+        if size > 1 || (loader.direction == Direction::Depth && loader.vector == 16) {
+            return loader;
+        }
+        let vector = gather.vector(Direction::Depth, 4);
+        Loader { direction: Direction::Depth, vector, ..loader }
+    }
+
     /// Vectors of a thread.
     pub fn count(&self) -> usize {
         let elements = self.vector * self.threads;

@@ -8,7 +8,7 @@
 //! | kernel | for | bound by |
 //! |---|---|---|
 //! | [`tiled`] | every dtype | fused multiply-adds, if tiles are full |
-//! | [`tensor`] | f16 and bf16; f64; f32 as tf32, where asked for | tensor cores |
+//! | [`tensor`] | halves; 8-bit floats; f64; f32 as tf32, where asked for | tensor cores |
 //! | [`few`] | up to 8 rows, where the matrix lies along the columns | memory |
 //! | [`dot`] | up to 8 rows or columns, where the matrix lies along the sum | memory |
 //! | [`direct`] | one row or one column elsewhere; groups of one or two channels | memory |
@@ -35,7 +35,7 @@ use super::number::Number;
 use crate::nest::Follower;
 use crate::ptx::{Code, Reg};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use wengert_core::call::{Addends, Contract};
+use wengert_core::call::{Addends, Contract, Scales};
 use wengert_core::{DType, Result};
 
 /// A batch of products.
@@ -57,13 +57,15 @@ pub(super) struct Product {
     pub rhs: Gather,
     /// Indices of lhs and rhs among the call's arguments.
     pub arguments: [usize; 2],
-    /// Dtype of lhs and rhs.
+    /// Dtype of lhs, and of rhs, but for 8-bit floats.
     pub operand: DType,
+    /// What sums are multiplied by; the arguments after lhs and rhs.
+    pub scales: Option<Scales>,
     /// Dtype of out and addends.
     pub result: DType,
     /// Layout of out; neighbouring columns are contiguous.
     pub out: Out,
-    /// Added to sums; bias and residual are the arguments after lhs and rhs.
+    /// Added to sums; bias and residual are the arguments after lhs, rhs and scales.
     pub addends: Addends,
     /// The nest that runs on the result's elements.
     pub follower: Option<Follower>,
@@ -111,7 +113,7 @@ impl Product {
     /// Whether tensor cores compute it.
     fn tensor_cores(&self) -> bool {
         let dtype = match self.operand {
-            DType::F16 | DType::BF16 | DType::F64 => true,
+            DType::F16 | DType::BF16 | DType::F64 | DType::F8E4M3FN | DType::F8E5M2 => true,
             DType::F32 => self.tf32,
             _ => false,
         };
@@ -119,11 +121,12 @@ impl Product {
     }
 
     fn bias_argument(&self) -> Option<usize> {
-        self.addends.bias.then_some(2)
+        self.addends.bias.then_some(2 + 2 * usize::from(self.scales.is_some()))
     }
 
     fn residual_argument(&self) -> Option<usize> {
-        self.addends.residual.then_some(2 + self.addends.bias as usize)
+        let before = 2 * usize::from(self.scales.is_some()) + usize::from(self.addends.bias);
+        self.addends.residual.then_some(2 + before)
     }
 
     /// The workspace for `parts` parts of every sum.
@@ -184,6 +187,9 @@ pub(super) fn workspace(call: &impl Contract) -> u64 {
 /// the library. For several rows of halves the library's are faster: tensor cores multiply them in
 /// the time of the loads.
 pub(super) fn reads_once(product: &Product) -> bool {
+    if product.operand.is_float8() {
+        return false;
+    }
     let one = product.m.min(product.n) == 1;
     (one || !product.operand.is_half()) && (few::fits(product) || dot::fits(product))
 }
@@ -214,10 +220,15 @@ pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> 
         () if terms.batch_invariant => {
             let product = Product { workspace: 0, ..product.clone() };
             match () {
-                () if product.batch > 1 && product.n <= 2 => direct::stage(&product)?,
+                () if product.batch > 1 && product.n <= 2 && !product.operand.is_float8() => {
+                    direct::stage(&product)?
+                }
                 () if product.tensor_cores() => tensor::stage(&product, terms.architecture)?,
                 () => tiled::stage(&product)?,
             }
+        }
+        () if product.operand.is_float8() && product.tensor_cores() => {
+            tensor::stage(product, terms.architecture)?
         }
         () if few::fits(product) => few::stage(product)?,
         () if dot::fits(product) => dot::stage(product)?,

@@ -44,9 +44,9 @@ pub(super) fn stage(product: &Product, parts: usize) -> Result<Stage> {
         let start = destination.start(code, zero, batch);
         let row = destination.row(code, start, row_of_out);
         let offset = destination.column(code, row, column);
-        let bias = destination.bias(code, column, vector, None);
+        let shared = destination.columns(code, column, vector, None);
         let run = Run { at: [batch, row_of_out, column], offset, valid: None };
-        destination.store(code, &mut draft.functions, run, &sums, &bias)
+        destination.store(code, &mut draft.functions, run, &sums, &shared)
     })?;
     let name = format!("{}_sum", product.name);
     let remark = format!("Adds up {parts} parts of each sum, and finishes the result.");

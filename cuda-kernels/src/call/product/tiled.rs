@@ -317,7 +317,7 @@ impl Own {
         for j in (0..self.tile.own).step_by(vector) {
             let column = code.binary(Binary::Add, Type::S32, first_column, far(j));
             let below = edge(code, column, product.n);
-            let bias = destination.bias(code, column, vector, below);
+            let shared = destination.columns(code, column, vector, below);
             for i in 0..self.tile.own {
                 let row = code.binary(Binary::Add, Type::S32, first_row, far(i));
                 let inside = edge(code, row, product.m);
@@ -326,7 +326,7 @@ impl Own {
                 let offset = destination.column(code, line, column);
                 let run = Run { at: [position.batch, row, column], offset, valid };
                 let sums = &self.registers[i * self.tile.own + j..][..vector];
-                destination.store(code, functions, run, sums, &bias)?;
+                destination.store(code, functions, run, sums, &shared)?;
             }
         }
         Ok(())

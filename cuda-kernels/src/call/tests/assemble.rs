@@ -5,7 +5,8 @@ use crate::ptx::Kernel;
 use std::collections::BTreeMap;
 use wengert_ci::gate::{Allowed, Architecture as Gated, Measure, Report, Source, assemble};
 use wengert_ci::tier::share;
-use wengert_core::call::Scatter;
+use wengert_core::call::{Scale, Scales, Scatter};
+use wengert_testing::calls;
 use wengert_testing::calls::attention::{biased, given_out, grouped, prefixed};
 use wengert_testing::calls::convolution::{directions, same};
 use wengert_testing::calls::gemm::{lay_out, product};
@@ -18,6 +19,12 @@ fn gemm(extents: [usize; 3], dtype: DType, transposed: [bool; 2]) -> Call {
         .map(|(transposed, rows, columns)| lay_out(usize::from(transposed), rows, columns));
     let addends = Addends { bias: true, residual: true };
     Call::Gemm(Gemm { lhs, rhs, addends, ..product(1, extents, dtype, dtype) })
+}
+
+fn float8(extents: [usize; 3], factors: [DType; 2]) -> Call {
+    let scales = Some(Scales { lhs: Scale::Rows, rhs: Scale::Rows });
+    let addends = Addends { bias: true, residual: true };
+    Call::Gemm(Gemm { scales, addends, ..calls::gemm::float8(extents, factors, DType::F32) })
 }
 
 fn scatter(table: [usize; 2], count: usize, dtype: DType) -> Call {
@@ -47,6 +54,10 @@ fn calls() -> Vec<Call> {
         gemm([511, 513, 5], DType::F64, [true, false]),
         gemm([700, 700, 16], DType::I8, [false, false]),
         gemm([1700, 1700, 16], DType::I64, [false, false]),
+        // 8-bit floats, of one row and of many, aligned and not.
+        float8([2048, 2048, 512], [DType::F8E4M3FN; 2]),
+        float8([2047, 2049, 511], [DType::F8E5M2, DType::F8E4M3FN]),
+        float8([1, 4096, 4096], [DType::F8E4M3FN, DType::F8E5M2]),
         // One row or one column.
         gemm([1, 4096, 4096], DType::F32, [false, false]),
         gemm([1, 4096, 4096], DType::BF16, [false, true]),
@@ -79,7 +90,8 @@ pub(in crate::call) fn assembled_kernels(calls: impl IntoIterator<Item = Call>) 
 fn sources(call: &Call, follower: Option<&Follower>) -> Vec<Source> {
     let (mut sources, mut texts) = (vec![], vec![]);
     let options = Options { follower, ..Options::default() };
-    for name in ["sm_80", "sm_86"] {
+    let of_float8 = matches!(call, Call::Gemm(gemm) if gemm.operand.is_float8());
+    for name in if of_float8 { ["sm_90", "sm_89"] } else { ["sm_80", "sm_86"] } {
         for stage in compile_with(call, architecture(name), options).unwrap().stages {
             let text = text(&stage);
             if texts.contains(&text) {
@@ -88,9 +100,15 @@ fn sources(call: &Call, follower: Option<&Follower>) -> Vec<Source> {
             let mut source =
                 Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
             // Tiles for large multiprocessors do not fit small ones.
-            if name == "sm_86" {
+            if matches!(name, "sm_86" | "sm_89") {
                 source.dynamic_shared =
                     BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
+            }
+            if of_float8 {
+                // The kernels of the two kinds of tensor cores differ.
+                let kind = architecture(name).adds_float8_in_f32();
+                let same = |a: &Gated| a.adds_float8_in_f32() == kind;
+                source.architectures = Gated::ALL.into_iter().filter(same).collect();
             }
             sources.push(source);
             texts.push(text);

@@ -1,13 +1,14 @@
 //! cuBLASLt's descriptors, each destroyed when dropped.
 
 use super::api::Lt;
-use super::problem::{Alignment, Layout, Problem, data_type};
+use super::problem::{Alignment, Layout, Operands, Problem, data_type};
 use crate::driver::Address;
 use crate::driver::error::{DeviceError, Result};
 use cudarc::cublaslt::sys::*;
 use std::ffi::c_void;
 use std::sync::Arc;
 use wengert_core::DType;
+use wengert_core::call::{Scale, Scales};
 
 /// Description of a product.
 pub(super) struct Description {
@@ -67,17 +68,37 @@ impl Description {
             this.set(A::CUBLASLT_MATMUL_DESC_EPILOGUE, &(epilogue as u32))?;
             this.set(A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &(dtype as i32))?;
         }
-        this.point(problem, Address((1 << 32) + u64::from(alignment.bias)))?;
+        if let Some(Scales { lhs, rhs }) = problem.scales {
+            // `cublasLtMatmulMatrixScale_t`: 0 is one scale, the default, which versions without
+            // the attribute have; 3 is `OUTER_VEC_32F`, since 12.9.
+            if [lhs, rhs].contains(&Scale::Rows) {
+                this.set(A::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &3i32)?;
+                this.set(A::CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &3i32)?;
+            }
+        }
+        this.point(
+            problem,
+            &Operands {
+                bias: Address((1 << 32) + u64::from(alignment.bias)),
+                scales: [Address(1 << 32), Address(1 << 33)],
+                ..Operands::default()
+            },
+        )?;
         Ok(this)
     }
 
-    /// Sets the address of the bias.
-    pub(super) fn point(&self, problem: &Problem, bias: Address) -> Result<()> {
+    /// Sets the addresses of the bias and of the scales.
+    pub(super) fn point(&self, problem: &Problem, operands: &Operands) -> Result<()> {
         use cublasLtMatmulDescAttributes_t as A;
-        match problem.bias {
-            true => self.set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0),
-            false => Ok(()),
+        if problem.bias {
+            self.set(A::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias.0)?;
         }
+        if problem.scales.is_some() {
+            let [lhs, rhs] = operands.scales;
+            self.set(A::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &rhs.0)?;
+            self.set(A::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &lhs.0)?;
+        }
+        Ok(())
     }
 
     fn set<T: Copy>(&self, attribute: cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {

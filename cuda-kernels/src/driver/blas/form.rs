@@ -10,6 +10,7 @@
 //! | that of the sums | bias alone | bias | the plan's form |
 //! | that of the sums | residual alone | `beta = 1` | the plan's form |
 //! | that of the sums | bias, then residual | adds the residual first | another order |
+//! | f32, operands of 8-bit floats | bias | a bias of bf16 | another bias |
 //!
 //! So a [`Form`] has two parts: a prefix of the addends that cuBLASLt adds, and the rest, which a
 //! kernel of this crate adds to `out` afterwards. Nothing is left for a result of halves, because
@@ -21,7 +22,7 @@
 //! GPU. [`super::Blas::prepare`] finds forms that the installed library refuses. It falls back to
 //! [`Form::plain`], or to kernels of this crate.
 
-use super::problem::{Problem, data_type};
+use super::problem::{Layout, Problem, data_type};
 use std::fmt;
 use wengert_core::DType;
 use wengert_core::call::{Addends, Gemm};
@@ -78,6 +79,8 @@ pub enum Why {
     },
     /// An extent or a stride exceeds 31 bits.
     TooLarge,
+    /// cuBLASLt has no such product of 8-bit floats.
+    Float8(&'static str),
     /// The residual is in out's memory, and would be needed after out is written.
     ResidualOverwritten,
     /// The library has no algorithm for it on this GPU within the workspace.
@@ -97,6 +100,7 @@ impl fmt::Display for Why {
             Why::NoMatrix { operand } => {
                 write!(f, "the strides of {operand} are no matrix to cuBLASLt")
             }
+            Why::Float8(why) => write!(f, "cuBLASLt multiplies 8-bit floats {why}"),
             Why::TooLarge => f.write_str("an extent or a stride is beyond 31 bits"),
             Why::ResidualOverwritten => f.write_str(
                 "the residual is in the buffer of the result, and cuBLASLt would \
@@ -135,6 +139,9 @@ pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> 
     if extents.iter().any(|e| *e > i32::MAX as u64) || gemm.batch > i32::MAX as usize {
         return Err(Why::TooLarge);
     }
+    if let Some(why) = float8(&problem) {
+        return Err(Why::Float8(why));
+    }
     let mut differences = Vec::new();
     if problem.tf32 {
         differences.push(Difference::Tf32);
@@ -146,9 +153,31 @@ pub fn supports(gemm: &Gemm, rules: Rules, in_place: bool) -> Result<Form, Why> 
     Form { problem, done, left: left(gemm.addends, done), differences }.apart(in_place)
 }
 
+/// Why cuBLASLt has no such product of 8-bit floats (cuBLAS documentation, `cublasLtMatmul`).
+fn float8(problem: &Problem) -> Option<&'static str> {
+    let Problem { operands, scales, a, b, d, .. } = problem;
+    let sixteenths = |n: &u64| n.is_multiple_of(16);
+    let rows = |m: &Layout| m.ld.is_multiple_of(16) && m.batch.is_multiple_of(16);
+    match () {
+        () if !operands[0].is_float8() => None,
+        () if *operands == [DType::F8E5M2; 2] => Some("of which one is f8e4m3fn"),
+        () if !([problem.m, problem.k, d.ld].iter().all(sixteenths) && rows(a) && rows(b)) => {
+            Some("if rows and columns are multiples of 16")
+        }
+        () if scales.is_some_and(|scales| scales.lhs != scales.rhs) => {
+            Some("with scales of both operands or of both rows and columns")
+        }
+        () => None,
+    }
+}
+
 /// The addends that cuBLASLt adds under these rules: always a prefix.
 fn done(gemm: &Gemm, rules: Rules) -> (Addends, Vec<Difference>) {
     let wanted = gemm.addends;
+    // With a result in f32, its bias would be bf16.
+    if gemm.operand.is_float8() && wanted.bias && !gemm.narrows() {
+        return (Addends::default(), Vec::new());
+    }
     let reorders = wanted.bias && wanted.residual && !gemm.narrows();
     match (reorders, rules.reordered) {
         (false, _) => (wanted, Vec::new()),
@@ -203,6 +232,8 @@ mod tests {
             lhs: Matrix { batch: 0, row: 64, column: 1 },
             rhs: Matrix { batch: 0, row: 10, column: 1 },
             operand,
+            rhs_operand: None,
+            scales: None,
             accumulate: if operand.is_half() { DType::F32 } else { operand },
             result,
             addends,

@@ -14,9 +14,12 @@ use cudarc::cublaslt::sys::cublasLtHandle_t;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_core::DType;
+use wengert_core::call::{Scale, Scales};
 
 /// Alignment of the workspace.
 const WORKSPACE_ALIGNMENT: u32 = 256;
+/// The first version with scales of rows, as [`Lt::version`].
+const SCALES_OF_ROWS: u32 = 120_900;
 /// Algorithms that `--autotune` measures.
 const MEASURED: usize = 16;
 
@@ -24,7 +27,7 @@ const MEASURED: usize = 16;
 /// device keeps.
 pub struct Blas {
     device: Device,
-    lt: Arc<Lt>,
+    pub(super) lt: Arc<Lt>,
     handle: cublasLtHandle_t,
 }
 
@@ -129,6 +132,12 @@ impl Blas {
         workspace: u64,
         tuning: &Tuning,
     ) -> Result<Result<Prepared, Why>> {
+        let of_rows = |scales: Scales| [scales.lhs, scales.rhs].contains(&Scale::Rows);
+        if problem.scales.is_some_and(of_rows) && self.lt.version < SCALES_OF_ROWS {
+            let version = self.lt.version_text();
+            let answer = "that scales of rows need version 12.9".into();
+            return Ok(Err(Why::NoAlgorithm { version, answer }));
+        }
         let mut prepared = self.describe(problem, alignment)?;
         let key = self.key(problem, alignment, workspace);
         if let Some(tuned) = tuning.get(&key) {
@@ -176,8 +185,8 @@ impl Blas {
             },
             form: None,
             description: Mutex::new(Description::new(lt, problem, alignment)?),
-            a: MatrixLayout::new(lt, problem.operand, a, problem.batch)?,
-            b: MatrixLayout::new(lt, problem.operand, b, problem.batch)?,
+            a: MatrixLayout::new(lt, problem.operands[0], a, problem.batch)?,
+            b: MatrixLayout::new(lt, problem.operands[1], b, problem.batch)?,
             d: MatrixLayout::new(lt, problem.result, d, problem.batch)?,
             notes: Vec::new(),
         })
@@ -308,11 +317,18 @@ impl Blas {
             ));
         }
         let [a, b, d] = problem.stored().map(|matrix| problem.span(matrix));
-        let (operand, result) = (problem.operand.size() as u64, problem.result.size() as u64);
+        let [a_size, b_size] = problem.operands.map(|dtype| dtype.size() as u64);
+        let result = problem.result.size() as u64;
         let bias = if problem.bias { problem.m * result } else { 0 };
+        let scales = problem.scales.map_or([0; 2], |Scales { lhs, rhs }| {
+            let bytes = |scale, rows: u64| if scale == Scale::Rows { 4 * rows } else { 4 };
+            [bytes(lhs, problem.n), bytes(rhs, problem.m)]
+        });
         for (address, bytes) in [
-            (used.rhs, a * operand),
-            (used.lhs, b * operand),
+            (used.rhs, a * a_size),
+            (used.lhs, b * b_size),
+            (used.scales[0], scales[0]),
+            (used.scales[1], scales[1]),
             (used.out, d * result),
             (used.residual, d * result),
             (used.bias, bias),
@@ -333,7 +349,7 @@ impl Blas {
         };
         let pointer = |address: Address| address.0 as usize as *mut c_void;
         let description = prepared.description.lock().unwrap_or_else(PoisonError::into_inner);
-        description.point(problem, used.bias)?;
+        description.point(problem, &used)?;
         // SAFETY: all descriptors live. The matrices lie in allocations of this device and have
         // the alignment that the algorithm was chosen for, and so does the workspace. alpha and
         // beta are of the scale type, on the host (the default pointer mode), and read during the
@@ -375,6 +391,12 @@ impl Blas {
     ) -> Result<Result<Tuned, Why>> {
         const WARM: usize = 2;
         const RUNS: usize = 8;
+        let of_rows = |scales: Scales| [scales.lhs, scales.rhs].contains(&Scale::Rows);
+        if problem.scales.is_some_and(of_rows) && self.lt.version < SCALES_OF_ROWS {
+            let version = self.lt.version_text();
+            let answer = "that scales of rows need version 12.9".into();
+            return Ok(Err(Why::NoAlgorithm { version, answer }));
+        }
         let mut prepared = self.describe(problem, alignment)?;
         let found = match self.heuristic(&prepared, workspace.1, MEASURED)? {
             Ok(found) => found,

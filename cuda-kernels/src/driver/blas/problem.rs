@@ -13,7 +13,7 @@ use crate::driver::allocation::Address;
 use cudarc::cublaslt::sys::{cublasComputeType_t, cudaDataType};
 use std::fmt;
 use wengert_core::DType;
-use wengert_core::call::{Gemm, Matrix};
+use wengert_core::call::{Gemm, Matrix, Scale, Scales};
 
 /// A product, in cuBLASLt's terms.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -32,8 +32,10 @@ pub struct Problem {
     pub b: Layout,
     /// m × n: out; C (the residual) has the same layout.
     pub d: Layout,
-    /// Dtype of A and B.
-    pub operand: DType,
+    /// Dtypes of A and of B: equal, but for 8-bit floats.
+    pub operands: [DType; 2],
+    /// Scales of 8-bit floats. A is rhs, and B lhs.
+    pub scales: Option<Scales>,
     /// Dtype of C, D and bias.
     pub result: DType,
     /// Whether f32 operands may be rounded to tf32.
@@ -68,6 +70,8 @@ pub struct Operands {
     pub out: Address,
     /// The bias, if it is added.
     pub bias: Address,
+    /// The scales of lhs and of rhs, if there are some.
+    pub scales: [Address; 2],
 }
 
 /// Minimum alignment of addresses in bytes: powers of two up to 256. Algorithms are chosen for
@@ -131,6 +135,12 @@ fn layout(matrix: &Matrix, rows: usize, columns: usize) -> Option<Layout> {
     None
 }
 
+/// Layout of an operand whose `rows` rows lie along the sum; of A, `op` transposes it.
+fn along_the_sum(row: usize, rows: usize, gemm: &Gemm) -> Option<Layout> {
+    let ld = if rows == 1 { gemm.k } else { row };
+    (ld >= gemm.k).then_some(Layout { transposed: false, ld: ld as u64, batch: 0 })
+}
+
 impl Problem {
     /// The product alone, without its addends. The error is the operand that cuBLASLt cannot
     /// express: 0 for lhs, 1 for rhs.
@@ -146,8 +156,14 @@ impl Problem {
             batch = 1;
             lhs = Matrix { batch: 0, row, column: 1 };
         }
-        let b = layout(&lhs, rows, gemm.k).ok_or(0usize)?;
-        let a = layout(&gemm.rhs, gemm.k, gemm.n).ok_or(1usize)?;
+        let (a, b) = match gemm.operand.is_float8() {
+            true => (along_the_sum(gemm.rhs.column, gemm.n, gemm), along_the_sum(row, rows, gemm)),
+            false => (layout(&gemm.rhs, gemm.k, gemm.n), layout(&lhs, rows, gemm.k)),
+        };
+        let b = b.map(|b| Layout { batch: lhs.batch as u64, ..b }).ok_or(0usize)?;
+        let a = a.map(|a| Layout { batch: gemm.rhs.batch as u64, ..a }).ok_or(1usize)?;
+        let a = Layout { transposed: a.transposed || gemm.operand.is_float8(), ..a };
+        let [lhs_dtype, rhs_dtype] = gemm.factors();
         let unbatched = |l: Layout| if batch == 1 { Layout { batch: 0, ..l } } else { l };
         Ok(Problem {
             m: gemm.n as u64,
@@ -161,7 +177,8 @@ impl Problem {
                 ld: gemm.out_row() as u64,
                 batch: (rows * gemm.out_row()) as u64,
             }),
-            operand: gemm.operand,
+            operands: [rhs_dtype, lhs_dtype],
+            scales: gemm.scales,
             result: gemm.result,
             tf32: tf32 && gemm.operand == DType::F32,
             accumulate: false,
@@ -188,7 +205,7 @@ impl Problem {
 
     /// The type of multiplication and accumulation.
     pub(super) fn compute(&self) -> cublasComputeType_t {
-        match self.operand {
+        match self.operands[0] {
             DType::F64 => cublasComputeType_t::CUBLAS_COMPUTE_64F,
             _ if self.tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
@@ -197,7 +214,7 @@ impl Problem {
 
     /// Dtype of alpha and beta.
     pub(super) fn scale(&self) -> DType {
-        if self.operand == DType::F64 { DType::F64 } else { DType::F32 }
+        if self.operands[0] == DType::F64 { DType::F64 } else { DType::F32 }
     }
 }
 
@@ -208,6 +225,8 @@ pub(super) fn data_type(dtype: DType) -> Option<cudaDataType> {
         DType::BF16 => Some(cudaDataType::CUDA_R_16BF),
         DType::F32 => Some(cudaDataType::CUDA_R_32F),
         DType::F64 => Some(cudaDataType::CUDA_R_64F),
+        DType::F8E4M3FN => Some(cudaDataType::CUDA_R_8F_E4M3),
+        DType::F8E5M2 => Some(cudaDataType::CUDA_R_8F_E5M2),
         _ => None,
     }
 }
@@ -219,7 +238,14 @@ impl fmt::Display for Problem {
             |l: &Layout| format!("{}{}+{}", if l.transposed { "T" } else { "N" }, l.ld, l.batch);
         write!(f, "{}x{}x{} batch {} ", self.m, self.n, self.k, self.batch)?;
         write!(f, "a {} b {} d {} ", layout(&self.a), layout(&self.b), layout(&self.d))?;
-        write!(f, "{} to {}", self.operand, self.result)?;
+        match self.operands {
+            [a, b] if a == b => write!(f, "{a} to {}", self.result)?,
+            [a, b] => write!(f, "{a} by {b} to {}", self.result)?,
+        }
+        if let Some(Scales { lhs, rhs }) = self.scales {
+            let name = |scale| if scale == Scale::Rows { "rows" } else { "whole" };
+            write!(f, " scales {},{}", name(rhs), name(lhs))?;
+        }
         if self.tf32 {
             f.write_str(" tf32")?;
         }

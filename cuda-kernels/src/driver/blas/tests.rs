@@ -7,9 +7,10 @@ use crate::driver::fake::Fake;
 use crate::driver::library::cublas_lt_candidates;
 use crate::driver::{Address, Device, Memory};
 use std::sync::Arc;
-use wengert_core::call::{Addends, Call, Gemm, Matrix};
+use wengert_core::call::{Addends, Call, Gemm, Matrix, Scale, Scales};
 use wengert_core::pitch::{self, PaddedRows, memory_extents};
 use wengert_core::{DType, Literal, Scalar};
+use wengert_testing::calls::gemm::float8;
 
 const WORKSPACE: u64 = 2 << 20;
 
@@ -103,6 +104,8 @@ fn gemms(operand: DType, result: DType, addends: Addends) -> Vec<Gemm> {
                     lhs: matrix(m, k, lhs_t),
                     rhs: if shared { Matrix { batch: 0, ..rhs } } else { rhs },
                     operand,
+                    rhs_operand: None,
+                    scales: None,
                     accumulate,
                     result,
                     addends,
@@ -180,16 +183,22 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
     let literals: Vec<_> = types
         .iter()
         .enumerate()
-        .map(|(seed, t)| numbers(t.dtype, t.elements().unwrap(), seed))
+        .map(|(seed, t)| {
+            let dtype = match seed {
+                0 | 1 => gemm.factors()[seed],
+                _ => t.dtype,
+            };
+            let numbers = numbers(dtype, t.elements().unwrap(), seed);
+            Literal::from_bytes(t.dtype, numbers.shape(), &numbers.to_bytes()).unwrap()
+        })
         .collect();
     let memories: Vec<_> = literals.iter().map(|l| b.put(l)).collect();
     let shape = [gemm.batch, gemm.m, gemm.n];
     let of_memory: Vec<usize> = memory_extents(&shape, gemm.pitch).collect();
     let bytes = of_memory.iter().product::<usize>() * gemm.result.size();
     let out = b.device.allocate(bytes as u64, "out").unwrap();
-    let mut rest = memories[2..].iter();
-    let bias = if part.addends.bias { rest.next().unwrap().address() } else { Address(0) };
-    let residual = part.addends.residual.then(|| rest.next().unwrap());
+    let bias = part.bias_argument().map_or(Address(0), |n| memories[n].address());
+    let residual = part.residual_argument().map(|n| &memories[n]);
     let out = residual.filter(|_| in_place).unwrap_or(&out);
     let operands = Operands {
         lhs: memories[0].address(),
@@ -197,6 +206,10 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
         residual: residual.map_or(Address(0), Memory::address),
         out: out.address(),
         bias,
+        scales: match part.scales {
+            Some(_) => [memories[2].address(), memories[3].address()],
+            None => Default::default(),
+        },
     };
     b.blas.execute(&prepared, &operands, b.workspace.address()).unwrap();
     let mut found = b.get(out, gemm.result, &of_memory);
@@ -208,6 +221,55 @@ fn agrees(b: &Bench, gemm: &Gemm, rules: Rules, in_place: bool) -> bool {
     let reference = Call::Gemm(part).reference(&literals).unwrap();
     reference.check(&found).unwrap_or_else(|e| panic!("{e}\n{gemm:?}\n{form:?}"));
     true
+}
+
+#[test]
+fn products_of_float8_mean_what_the_call_means() {
+    benches().into_iter().for_each(float8_agrees);
+}
+
+fn float8_agrees(b: Bench) {
+    use DType::*;
+    let of = |lhs, rhs| Some(Scales { lhs, rhs });
+    let scales = [None, of(Scale::Whole, Scale::Whole), of(Scale::Rows, Scale::Rows)];
+    let mut products = 0;
+    for factors in [[F8E4M3FN, F8E4M3FN], [F8E4M3FN, F8E5M2], [F8E5M2, F8E4M3FN]] {
+        for (n, scales) in scales.into_iter().enumerate() {
+            for (extents, result) in [([5, 16, 32], F32), ([1, 32, 48], BF16), ([16, 16, 16], F16)]
+            {
+                let gemm = float8(extents, factors, result);
+                let [_, columns, k] = extents;
+                let pad = 16 * n;
+                let lhs = Matrix { row: k + pad, ..gemm.lhs };
+                let rhs = Matrix { column: k + pad, ..gemm.rhs };
+                for addends in all_addends() {
+                    let pitch = (pad > 0 && !addends.residual).then_some(columns + pad);
+                    let gemm = Gemm { lhs, rhs, scales, addends, pitch, ..gemm.clone() };
+                    products += usize::from(agrees(&b, &gemm, Rules::STRICT, false));
+                }
+            }
+        }
+    }
+    // A library may lack some.
+    assert!(products == 3 * 3 * 3 * 4 || b.real, "{products}");
+    let why = |gemm: Gemm| supports(&gemm, Rules::STRICT, false).unwrap_err().to_string();
+    let good = float8([5, 16, 32], [F8E4M3FN; 2], F32);
+    assert!(why(float8([5, 16, 32], [F8E5M2; 2], F32)).contains("of which one is f8e4m3fn"));
+    assert!(why(float8([5, 17, 32], [F8E4M3FN; 2], F32)).contains("multiples of 16"));
+    assert!(why(float8([5, 16, 40], [F8E4M3FN; 2], F32)).contains("multiples of 16"));
+    let mixed = Gemm { scales: of(Scale::Rows, Scale::Whole), ..good.clone() };
+    assert!(why(mixed).contains("both rows and columns"));
+    // A version that lacks scales of rows says so, and a kernel of this crate takes its place.
+    if !b.real {
+        let rows = Gemm { scales: of(Scale::Rows, Scale::Rows), ..good };
+        let form = supports(&rows, Rules::STRICT, false).unwrap();
+        let mut old = b.device.blas().unwrap();
+        old.lt = Arc::new(Lt { version: 120_804, ..b.fake.lt() });
+        let prepared = old.prepare(&form, false, &Alignment::FULL, 0, &Tuning::default());
+        let why = prepared.unwrap().err().unwrap().to_string();
+        assert_eq!(why, "cuBLASLt 12.8.4 answers that scales of rows need version 12.9");
+    }
+    b.close();
 }
 
 #[test]
@@ -245,6 +307,8 @@ fn strict_bits(b: Bench) {
                 lhs: one,
                 rhs: one,
                 operand: dtype,
+                rhs_operand: None,
+                scales: None,
                 accumulate: if halves { DType::F32 } else { dtype },
                 result: dtype,
                 addends: Addends { bias: true, residual: true },
@@ -260,6 +324,7 @@ fn strict_bits(b: Bench) {
                 bias: bias.address(),
                 residual: residual.address(),
                 out: result.address(),
+                ..Operands::default()
             };
             let prepared = b
                 .blas
@@ -347,7 +412,7 @@ fn failures_leave_nothing() {
 /// Operands of [`biased`], in one allocation.
 fn operands(memory: &Memory) -> Operands {
     let at = |n: u64| memory.address().offset(256 * n);
-    Operands { lhs: at(0), rhs: at(1), bias: at(2), out: at(3), residual: Address(0) }
+    Operands { lhs: at(0), rhs: at(1), bias: at(2), out: at(3), ..Operands::default() }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A fake of cuBLASLt, written from its documentation: column-major matrices, `op`, leading
 //! dimensions, batches, bias, on the host's memory. Sums are made in f64. The sum, `beta·C` and the
-//! bias are added in the scale type, in this order, and D is rounded once at the end. The fake
+//! bias are added in the scale type, in this order, and D is rounded once at the end. 8-bit floats
+//! have scales. The fake
 //! checks sizes of attributes, alignments and bounds as the library does.
 
 use super::stream::Node;
@@ -11,6 +12,7 @@ use half::{bf16, f16};
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
+use wengert_core::{DType, Scalar};
 
 const INVALID_VALUE: u32 = 7;
 const NOT_SUPPORTED: u32 = 15;
@@ -139,6 +141,8 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
         A::CUBLASLT_MATMUL_DESC_TRANSA
         | A::CUBLASLT_MATMUL_DESC_TRANSB
         | A::CUBLASLT_MATMUL_DESC_EPILOGUE
+        | A::CUBLASLT_MATMUL_DESC_A_SCALE_MODE
+        | A::CUBLASLT_MATMUL_DESC_B_SCALE_MODE
         | A::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE => 4,
         _ => 8,
     };
@@ -267,8 +271,12 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     status(with(|s| {
         s.enter("cublasLtMatmulAlgoGetHeuristic")?;
         let description = s.lt.descriptions.get(&(description as usize)).ok_or(INVALID_VALUE)?;
-        for layout in [a, b, c, d] {
-            s.lt.layouts.get(&(layout as usize)).ok_or(INVALID_VALUE)?;
+        let layout = |layout: cublasLtMatrixLayout_t| {
+            s.lt.layouts.get(&(layout as usize)).ok_or(INVALID_VALUE)
+        };
+        layout(c)?;
+        if !multiplies(description, [layout(a)?, layout(b)?, layout(d)?]) {
+            return Err(NOT_SUPPORTED);
         }
         let preference = s.lt.preferences.get(&(preference as usize)).ok_or(INVALID_VALUE)?;
         let get = |attribute: P| preference.get(&(attribute as u32)).copied();
@@ -357,9 +365,39 @@ fn load(dtype: cudaDataType, base: usize, at: u64) -> f64 {
             cudaDataType::CUDA_R_16BF => (*(base as *const bf16).add(at)).to_f64(),
             cudaDataType::CUDA_R_32F => f64::from(*(base as *const f32).add(at)),
             cudaDataType::CUDA_R_64F => *(base as *const f64).add(at),
+            cudaDataType::CUDA_R_8F_E4M3 => float8(DType::F8E4M3FN, *(base as *const u8).add(at)),
+            cudaDataType::CUDA_R_8F_E5M2 => float8(DType::F8E5M2, *(base as *const u8).add(at)),
             other => panic!("{other:?} is not faked"),
         }
     }
+}
+
+fn float8(dtype: DType, bits: u8) -> f64 {
+    Scalar::from_bits(dtype, bits.into()).to_f64()
+}
+
+/// Whether the library multiplies these matrices, if they are of 8-bit floats ("To use FP8
+/// kernels" in the documentation of `cublasLtMatmul`).
+fn multiplies(description: &Description, [a, b, d]: [&Matrix; 3]) -> bool {
+    use cublasLtMatmulDescAttributes_t as A;
+    let float8 =
+        |m: &Matrix| matches!(m.dtype, cudaDataType::CUDA_R_8F_E4M3 | cudaDataType::CUDA_R_8F_E5M2);
+    if !float8(a) && !float8(b) {
+        return true;
+    }
+    let get = |attribute: A| description.attributes.get(&(attribute as u32)).copied().unwrap_or(0);
+    let transposed = [get(A::CUBLASLT_MATMUL_DESC_TRANSA), get(A::CUBLASLT_MATMUL_DESC_TRANSB)];
+    let modes =
+        [get(A::CUBLASLT_MATMUL_DESC_A_SCALE_MODE), get(A::CUBLASLT_MATMUL_DESC_B_SCALE_MODE)];
+    let bias = get(A::CUBLASLT_MATMUL_DESC_EPILOGUE) != 0;
+    float8(a)
+        && float8(b)
+        && !(a.dtype == b.dtype && a.dtype == cudaDataType::CUDA_R_8F_E5M2)
+        && transposed == [1, 0]
+        && [a.rows as i64, a.ld, b.ld, d.rows as i64].iter().all(|n| n % 16 == 0)
+        && modes[0] == modes[1]
+        && !(bias && d.dtype == cudaDataType::CUDA_R_32F)
+        && description.compute == cublasComputeType_t::CUBLAS_COMPUTE_32F
 }
 
 fn store(dtype: cudaDataType, base: usize, at: u64, value: f64) {
@@ -414,6 +452,22 @@ impl Matmul {
         }
         let double = self.description.scale == cudaDataType::CUDA_R_64F;
         let scaled = |x: f64| if double { x } else { f64::from(x as f32) };
+        // Mode 3 has a scale for each row of A, and for each column of B.
+        let scale =
+            |pointer: A, mode: A, at: u64| match (self.attribute(pointer), self.attribute(mode)) {
+                (0, _) => 1.0,
+                (base, 0) => load(cudaDataType::CUDA_R_32F, base as usize, 0),
+                (base, 3) => load(cudaDataType::CUDA_R_32F, base as usize, at),
+                (_, other) => panic!("scales of mode {other} are not faked"),
+            };
+        let scales = |i: u64, j: u64| {
+            scale(A::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, A::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, i)
+                * scale(
+                    A::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                    A::CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                    j,
+                )
+        };
         for batch in 0..self.d.1.batch {
             for j in 0..n {
                 for i in 0..m {
@@ -421,7 +475,8 @@ impl Matmul {
                         op(self.a, transposed[0], batch, i, l)
                             * op(self.b, transposed[1], batch, l, j)
                     };
-                    let mut x = scaled(self.alpha * (0..k).map(product).sum::<f64>());
+                    let mut x =
+                        scaled(self.alpha * scales(i, j) * (0..k).map(product).sum::<f64>());
                     if self.beta != 0.0 {
                         x = scaled(x + self.beta * op(self.c, false, batch, i, j));
                     }

@@ -96,6 +96,8 @@ fn product(
         lhs: unit,
         rhs: unit,
         operand: f32,
+        rhs_operand: None,
+        scales: None,
         accumulate: f32,
         result: f32,
         addends,

@@ -1,5 +1,9 @@
 //! Matrix products.
 
+mod float8;
+
+pub use float8::{Scale, Scales};
+
 use super::Call;
 use super::contract::{Contract, fits, product};
 use super::reference::{Reference, Sum, rounds};
@@ -10,15 +14,17 @@ use crate::op::attribute::{Attribute, AttributeStruct, Attributes, Field};
 use crate::op::define::attributes;
 use crate::pitch::PaddedRows;
 use crate::scalar::Scalar;
+use crate::target::Target;
 use crate::ty::TensorType;
 use std::collections::BTreeMap;
 
 attributes! {
-    /// `out = Σₖ lhs[m,k] · rhs[k,n] + addends` for each matrix of a batch.
+    /// `out = scales · Σₖ lhs[m,k] · rhs[k,n] + addends` for each matrix of a batch.
     ///
-    /// Arguments: lhs, rhs, then bias and residual if they are added, then out. Products
-    /// and sums are computed in `accumulate`. The back end chooses the order of the sum over k,
-    /// fixed for given extents (an opaque sum: compared within a bound).
+    /// Arguments: lhs, rhs, then the scales of both if there are scales, then bias and residual if
+    /// they are added, then out. Products and sums are computed in `accumulate`. The back end
+    /// chooses the order of the sum over k and the scales, fixed for given extents (an opaque sum:
+    /// compared within a bound).
     Gemm {
         /// Number of products.
         batch: usize = 1,
@@ -32,9 +38,14 @@ attributes! {
         lhs: Matrix,
         /// Strides of rhs.
         rhs: Matrix,
-        /// Dtype of lhs and rhs.
+        /// Dtype of lhs, and of rhs unless `rhs_operand` is given.
         operand: DType,
-        /// Dtype of products and sums: the operands', or f32 for halves.
+        /// Dtype of rhs if lhs is of the other 8-bit float. The arguments of 8-bit floats are u8,
+        /// their bits.
+        rhs_operand: Option<DType> = None,
+        /// What the sums of 8-bit floats are multiplied by.
+        scales: Option<Scales> = None,
+        /// Dtype of products and sums: the operands', or f32 for halves and 8-bit floats.
         accumulate: DType,
         /// Dtype of out, bias and residual. Out is `[batch, m, n]`, and so is the residual.
         result: DType,
@@ -156,10 +167,15 @@ impl Contract for Gemm {
     }
 
     fn operands(&self) -> Vec<TensorType> {
+        let [lhs, rhs] = self.factors().map(DType::stored);
         let mut types = vec![
-            TensorType::new(self.operand, [self.lhs.span(self.batch, self.m, self.k)]),
-            TensorType::new(self.operand, [self.rhs.span(self.batch, self.k, self.n)]),
+            TensorType::new(lhs, [self.lhs.span(self.batch, self.m, self.k)]),
+            TensorType::new(rhs, [self.rhs.span(self.batch, self.k, self.n)]),
         ];
+        if let Some(Scales { lhs, rhs }) = self.scales {
+            types.push(TensorType::new(DType::F32, [lhs.count(self.batch * self.m)]));
+            types.push(TensorType::new(DType::F32, [rhs.count(self.n)]));
+        }
         if self.addends.bias {
             types.push(TensorType::new(self.result, [self.n]));
         }
@@ -179,7 +195,7 @@ impl Contract for Gemm {
     }
 
     fn in_place(&self) -> Vec<usize> {
-        self.addends.residual.then_some(2 + self.addends.bias as usize).into_iter().collect()
+        self.residual_argument().into_iter().collect()
     }
 
     fn pitch(&self) -> Option<usize> {
@@ -239,6 +255,14 @@ impl Contract for Gemm {
             );
             ensure!(!self.addends.residual, "gemm with a residual has no pitch");
         }
+        if self.operand.is_float8() {
+            return self.verify_float8();
+        }
+        ensure!(
+            self.rhs_operand.is_none() && self.scales.is_none(),
+            "gemm of {} has a dtype of rhs, or scales: those are of 8-bit floats",
+            self.operand
+        );
         let accumulate = if self.operand.is_half() { DType::F32 } else { self.operand };
         if self.operand == DType::Bool || self.accumulate != accumulate {
             return Err(Diagnostic::new(format!(
@@ -255,9 +279,19 @@ impl Contract for Gemm {
         Ok(())
     }
 
+    fn claimed_by(&self, target: &Target) -> bool {
+        !self.operand.is_float8() || target.float8_products
+    }
+
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
+        let [x_dtype, y_dtype] = self.factors();
+        let factor = |of: &Literal, at: usize, dtype: DType| match dtype.is_float8() {
+            true => Scalar::from_bits(dtype, of.get(at).bits()),
+            false => of.get(at),
+        };
         let (lhs, rhs) = (&operands[0], &operands[1]);
         let mut rest = operands[2..].iter();
+        let scales = self.scales.map(|scales| (scales, [(); 2].map(|()| rest.next())));
         let bias = if self.addends.bias { rest.next() } else { None };
         let residual = if self.addends.residual { rest.next() } else { None };
         let mut reference = Reference::new(self.result_type());
@@ -266,13 +300,20 @@ impl Contract for Gemm {
                 for j in 0..self.n {
                     let mut sum = Sum::new(self.accumulate);
                     for k in 0..self.k {
-                        let x =
-                            lhs.get(b * self.lhs.batch + i * self.lhs.row + k * self.lhs.column);
-                        let y =
-                            rhs.get(b * self.rhs.batch + k * self.rhs.row + j * self.rhs.column);
+                        let at = |m: &Matrix, row: usize, column: usize| {
+                            b * m.batch + row * m.row + column * m.column
+                        };
+                        let x = factor(lhs, at(&self.lhs, i, k), x_dtype);
+                        let y = factor(rhs, at(&self.rhs, k, j), y_dtype);
                         sum.add_product(x, y);
                     }
-                    let (value, error) = sum.finish();
+                    let (mut value, mut error) = sum.finish();
+                    if let Some((scales, [Some(of_lhs), Some(of_rhs)])) = scales {
+                        let row = if scales.lhs == Scale::Rows { b * self.m + i } else { 0 };
+                        let column = if scales.rhs == Scale::Rows { j } else { 0 };
+                        let both = [of_lhs.get(row), of_rhs.get(column)].map(Scalar::to_f64);
+                        (value, error) = float8::scaled(value.to_f64(), error, both);
+                    }
                     let at = (b * self.m + i) * self.n + j;
                     let bias = bias.map(|t| t.get(j));
                     let residual = residual.map(|t| t.get(at));
@@ -293,6 +334,22 @@ impl Gemm {
             1 => Some((self.rhs, [self.batch, self.k, self.n])),
             _ => None,
         }
+    }
+
+    /// Dtypes of lhs and rhs.
+    pub fn factors(&self) -> [DType; 2] {
+        [self.operand, self.rhs_operand.unwrap_or(self.operand)]
+    }
+
+    /// The argument that is the bias, if there is one.
+    pub fn bias_argument(&self) -> Option<usize> {
+        self.addends.bias.then_some(2 + 2 * usize::from(self.scales.is_some()))
+    }
+
+    /// The argument that is the residual, if there is one.
+    pub fn residual_argument(&self) -> Option<usize> {
+        let before = 2 * usize::from(self.scales.is_some()) + usize::from(self.addends.bias);
+        self.addends.residual.then_some(2 + before)
     }
 
     fn result_type(&self) -> TensorType {
