@@ -104,6 +104,23 @@ fn products_for(architecture: &str, program: &Program) -> (Vec<Gemm>, usize) {
     (products, conversions)
 }
 
+/// The scale of a single row is one for the whole tensor, too. Beside scales of columns it counts
+/// as one of rows, which the library takes.
+#[test]
+#[cfg(feature = "cuda")]
+fn a_single_row_has_a_scale_of_the_other_operands_kind() {
+    let program = program(|f| {
+        let x = f.input("x", TensorType::new(DType::F8E4M3FN, [1usize, 64]));
+        let w = f.input("w", TensorType::new(DType::F8E4M3FN, [64usize, 32]));
+        let (s, t) = (f.input("s", f32("1,1")), f.input("t", f32("1,32")));
+        f.output("y", x.scaled_matmul(&s, &w, &t));
+    })
+    .unwrap();
+    let (products, _) = products_for("sm_90", &program);
+    let rows = Some(Scales { lhs: Scale::Rows, rhs: Scale::Rows });
+    assert_eq!((products.len(), products[0].scales), (1, rows));
+}
+
 /// Where tensor cores multiply 8-bit floats, the call takes them and their scales. Elsewhere it
 /// takes bf16.
 #[test]

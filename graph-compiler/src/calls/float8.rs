@@ -136,7 +136,13 @@ impl Scaled {
             Factor::Whole => Scale::Whole,
             _ => Scale::Rows,
         };
-        let scales = Scales { lhs: scale(lhs.0), rhs: scale(rhs.0) };
+        let mut scales = Scales { lhs: scale(lhs.0), rhs: scale(rhs.0) };
+        // The scale of a single row is of both kinds. Libraries take two of one kind.
+        if gemm.m == 1 {
+            scales.lhs = scales.rhs;
+        } else if gemm.n == 1 {
+            scales.rhs = scales.lhs;
+        }
         let (mut covered, mut last, mut result) = (vec![first], second, gemm.result);
         if let Some(rounding) = next(second)
             && let Op::ConvertElementType(op) = &equations[rounding].op

@@ -1,5 +1,5 @@
-//! The end of a sum: the scales, the addends in the dtype of the sum, the rounding, the store, and the rows of
-//! the follower. Each step has the bits of the graph op that it stands for.
+//! The end of a sum: the scales, the addends in the dtype of the sum, the rounding, the store, and
+//! the rows of the follower. Each step has the bits of the graph op that it stands for.
 
 use super::super::draft::Draft;
 use super::super::index::advance;

@@ -1,7 +1,8 @@
-//! Trains two networks from several seeds with states in f32, in bf16, and in bf16 that is rounded
-//! stochastically: see [`python_free_examples::states`].
+//! Trains two networks from several seeds in f32, with products in bf16 and in f16 (whose loss is
+//! scaled), and with states in bf16, rounded to the nearest and stochastically: see
+//! [`python_free_examples::states`].
 //!
-//!     cargo run --release -p python-free-examples --example bf16_states [-- DEVICE [SEEDS]]
+//!     cargo run --release -p python-free-examples --example precisions [-- DEVICE [SEEDS]]
 //!
 //! Prints the accuracy of the convolutional network and the bits per character of the GPT, with
 //! the differences from f32.
@@ -50,7 +51,32 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains from each seed with each kind of states. Prints the last metric of each, and its mean
+/// What a training computes in, and how it stores its states.
+#[derive(Clone)]
+struct Kind {
+    name: String,
+    states: States,
+    policy: Option<Precision>,
+}
+
+impl Kind {
+    /// All kinds, of which the first is f32.
+    fn all() -> Vec<Kind> {
+        let policies =
+            [("products in bf16", Precision::bf16()), ("products in f16", Precision::f16())];
+        let policies = policies.map(|(name, policy)| Kind {
+            name: name.into(),
+            states: States::F32,
+            policy: Some(policy),
+        });
+        let states =
+            States::ALL.map(|states| Kind { name: states.to_string(), states, policy: None });
+        let (f32, rest) = states.split_first().expect("there are states in f32");
+        [f32].into_iter().chain(&policies).chain(rest).cloned().collect()
+    }
+}
+
+/// Trains from each seed in each precision. Prints the last metric of each, and its mean
 /// difference from f32.
 fn compare(
     what: &str,
@@ -61,8 +87,11 @@ fn compare(
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("{what}, from {seeds} seeds");
     let mut in_f32 = Vec::new();
-    for states in States::ALL {
-        let (program, mut recipe) = made(states)?;
+    for Kind { name, states, policy } in Kind::all() {
+        let (mut program, mut recipe) = made(states)?;
+        if let Some(policy) = &policy {
+            program.precision(policy)?;
+        }
         let mut found = Vec::new();
         for seed in 1..=seeds {
             recipe.key_seed = seed;
@@ -73,8 +102,8 @@ fn compare(
             found.push(report.metrics.last().map_or(f64::NAN, |(_, value)| *value));
         }
         let shown: Vec<String> = found.iter().map(|value| format!("{value:.4}")).collect();
-        println!("  {states}: {}", shown.join(" "));
-        if states == States::F32 {
+        println!("  {name}: {}", shown.join(" "));
+        if in_f32.is_empty() {
             in_f32 = found;
         } else {
             let (mean, error) = paired(&found, &in_f32);
