@@ -6,8 +6,10 @@
 //! because it finds nothing.
 #![forbid(unsafe_code)]
 
+pub mod environment;
 pub mod gate;
 pub mod memory_list;
+pub mod onnx_suite;
 pub mod rules;
 pub mod sources;
 pub mod tier;

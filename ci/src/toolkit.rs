@@ -8,14 +8,12 @@
 //!
 //! `WENGERT_CUDA_TOOLKIT` names an existing toolkit (`/usr/local/cuda`, or the `nvidia/cu13` of
 //! some site-packages). Without it the packages are installed into a private folder below cargo's
-//! target directory, once per target directory. A file lock prevents concurrent test processes
-//! from installing twice. A marker, written last, distinguishes a complete installation from an
-//! interrupted one.
+//! target directory ([`environment`]).
 
-use std::fs::{self, File};
+use crate::environment;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::{env, io};
+use std::{env, fs};
 
 use wengert_core::{Diagnostic, Result};
 
@@ -73,37 +71,10 @@ impl Toolkit {
     /// Errors: `python3`, its `venv` module or the network is missing; the folder cannot be
     /// written.
     pub fn installed_below(folder: &Path) -> Result<Toolkit> {
-        let broken = |what: &str, e: io::Error| {
-            Diagnostic::new(format!("{what} `{}`: {e}", folder.display()))
-                .help("the CUDA toolkit is installed there")
-        };
-        fs::create_dir_all(folder).map_err(|e| broken("cannot make", e))?;
-        let lock = File::create(folder.join("lock")).map_err(|e| broken("cannot write to", e))?;
-        lock.lock().map_err(|e| broken("cannot lock", e))?;
-        let (environment, marker) = (folder.join("venv"), folder.join("complete"));
-        let wanted = PACKAGES.join("\n");
-        if fs::read_to_string(&marker).is_ok_and(|found| found == wanted)
-            && let Ok(toolkit) = Toolkit::in_environment(&environment)
-        {
-            return Ok(toolkit);
-        }
-        if marker.exists() {
-            fs::remove_file(&marker).map_err(|e| broken("cannot clear", e))?;
-        }
-        let python = env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-        let help =
-            format!("install Python 3 with its venv module, or set {VARIABLE} to a CUDA toolkit");
-        let mut make = Command::new(&python);
-        run(make.args(["-m", "venv", "--clear"]).arg(&environment), &help)?;
-        let mut install = Command::new(environment.join("bin/python"));
-        let help = format!(
-            "the packages come from PyPI, so this needs the network once; or set {VARIABLE} \
-             to a CUDA toolkit"
-        );
-        run(install.args(["-m", "pip", "install", "--quiet", "--no-input"]).args(PACKAGES), &help)?;
-        let toolkit = Toolkit::in_environment(&environment)?;
-        fs::write(&marker, wanted).map_err(|e| broken("cannot write to", e))?;
-        Ok(toolkit)
+        let help = format!("or set {VARIABLE} to a CUDA toolkit");
+        let is_whole = |environment: &Path| Toolkit::in_environment(environment).map(|_| ());
+        let environment = environment::installed(folder, &PACKAGES, &help, is_whole)?;
+        Toolkit::in_environment(&environment)
     }
 
     fn in_environment(environment: &Path) -> Result<Toolkit> {

@@ -44,6 +44,8 @@ pub enum Command {
     Compile(CompileArgs),
     /// Print the contents of a file: functions, and variables as a tree of modules, with sizes.
     Inspect(InspectArgs),
+    /// Import an ONNX model: its graph becomes a function, its initializers parameters.
+    Import(ImportArgs),
     /// Print a program at a stage of compilation.
     Dump(DumpArgs),
     /// Write the gradient of a function: a graph in, a graph out.
@@ -348,6 +350,24 @@ pub struct Budget(pub Option<u64>);
 
 fn budget(text: &str) -> Result<Budget, String> {
     if text == "none" { Ok(Budget(None)) } else { Ok(Budget(Some(bytes(text)?))) }
+}
+
+/// Arguments of `import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// An .onnx file. Values of tensors may lie in files beside it
+    #[arg(value_name = "MODEL.onnx")]
+    pub file: PathBuf,
+    /// Output file.
+    #[arg(short, long, value_name = "OUT.graph")]
+    pub out: PathBuf,
+    /// Value of an input that holds a shape, axes or a count, which becomes part of the graph:
+    /// @f.npy, @f.npz[k], "2xi64=3 4".
+    #[arg(long = "bind-input", value_name = "NAME=SPEC")]
+    pub bound: Vec<OsString>,
+    /// Name of the function.
+    #[arg(long, value_name = "NAME", default_value = "predict")]
+    pub function: String,
 }
 
 /// Arguments of `inspect`.

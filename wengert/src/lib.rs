@@ -78,6 +78,7 @@ pub mod list;
 pub mod memory;
 pub mod models;
 pub mod nn;
+pub mod onnx;
 pub mod operators;
 pub mod optim;
 pub mod os_text;

@@ -7,6 +7,7 @@ pub mod devices;
 pub mod dump;
 pub mod evaluate;
 mod frontier;
+pub mod import;
 pub mod inspect;
 pub mod memory;
 pub mod ops;
@@ -27,6 +28,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Train(args) => train::run(args, console),
         Command::Evaluate(args) => evaluate::run(args, console),
         Command::Compile(args) => compile::run(args, console),
+        Command::Import(args) => import::run(args, console),
         Command::Inspect(args) => inspect::run(args, console),
         Command::Dump(args) => dump::run(args, console),
         Command::Grad(args) => derive::grad(args, console),

@@ -103,6 +103,8 @@ impl ProgramFile for Program {
 enum Form {
     Graph,
     Text,
+    /// A model of another format, which is imported.
+    Onnx,
 }
 
 impl Form {
@@ -110,8 +112,10 @@ impl Form {
         match path.extension().and_then(|e| e.to_str()) {
             Some("graph") => Ok(Form::Graph),
             Some("ir") => Ok(Form::Text),
-            _ => Err(diagnostic!("`{}` is not a program file", path.display())
-                .help("the name of a program file ends in .graph or .ir")),
+            Some("onnx") => Ok(Form::Onnx),
+            _ => Err(diagnostic!("`{}` is not a program file", path.display()).help(
+                "the name of a program file ends in .graph or .ir, that of a model in .onnx",
+            )),
         }
     }
 }
@@ -123,9 +127,13 @@ impl GraphFile {
     }
 
     /// Reads and verifies a `.graph` file, or an `.ir` text, which has neither recipe nor weights.
+    /// An `.onnx` model is [imported](crate::onnx).
     pub fn read(path: impl AsRef<Path>) -> Result<GraphFile> {
         let path = path.as_ref();
         let form = Form::of(path)?;
+        if form == Form::Onnx {
+            return crate::onnx::read(path, &crate::onnx::Options::default());
+        }
         let map = Map::open(path)?;
         if form == Form::Text {
             let text =
@@ -142,6 +150,10 @@ impl GraphFile {
     /// Error: `path` ends in `.ir`, and there is a recipe or weights.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        if Form::of(path)? == Form::Onnx {
+            return Err(diagnostic!("cannot write `{}`: ONNX is only read", path.display())
+                .help("write a .graph file"));
+        }
         if Form::of(path)? == Form::Text {
             if self.recipe.is_some() || self.weights != Weights::None {
                 return Err(diagnostic!(

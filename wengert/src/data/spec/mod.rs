@@ -109,6 +109,18 @@ impl Spec {
         Ok(Spec::File { path: path.into(), key: key.map(utf8).transpose()?, dtype })
     }
 
+    /// The tensor of a file, or the elements themselves. A table is of f32 if no dtype is given.
+    ///
+    /// # Errors
+    /// The spec has no shape of its own; the file cannot be read.
+    pub fn literal(&self, limit: InflateLimit) -> Result<Literal> {
+        let table = TensorType::new(DType::F32, [1usize, 1]);
+        self.own(&table, limit)?.ok_or_else(|| {
+            Diagnostic::new("random numbers and zeros have no shape here")
+                .help("write @file.npy, @file.npz[name] or 2xi64=3 4")
+        })
+    }
+
     /// The tensor, if the spec has a shape of its own; `ty` is the type of the input.
     fn own(&self, ty: &TensorType, limit: InflateLimit) -> Result<Option<Literal>> {
         Ok(match self {

@@ -1,0 +1,6 @@
+//! Prints `docs/onnx.md`.
+#![allow(clippy::print_stdout)]
+
+fn main() {
+    print!("{}", wengert_onnx::page());
+}

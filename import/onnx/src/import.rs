@@ -1,0 +1,419 @@
+//! Imports a checked model: walks its nodes, and builds the program's function.
+
+use crate::model::{Attribute, External, Files, Function, Graph, Input, Model, Node, OpName};
+use crate::op::{Call, Row, rows};
+use crate::proto::{ModelProto, TensorProto};
+use crate::refusal::{Class, refuse};
+use crate::value::{Dims, Initial, Value};
+use bytes::Bytes;
+use prost::Message;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::rc::Rc;
+use wengert_core::build::{FunctionBuilder, Scope};
+use wengert_core::graph::Program;
+use wengert_core::text::is_name;
+use wengert_core::{
+    Diagnostic, Dim, Initializer, Literal, Location, LocationTable, Result, Tensor, TensorType,
+};
+
+/// Most elements of the results of a node that is evaluated at import.
+const FOLDED: usize = 1 << 16;
+
+/// How a model is imported.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Inputs that have a value: shapes, axes, counts.
+    pub bound: BTreeMap<String, Literal>,
+    /// Name of the function; `predict` if empty.
+    pub function: String,
+}
+
+/// An imported model.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// One function, whose parameters are the model's initializers.
+    pub program: Program,
+    /// Initial values of the parameters.
+    pub parameters: BTreeMap<String, Literal>,
+    /// The names of the model's inputs and outputs, by those of the function.
+    pub names: BTreeMap<String, String>,
+}
+
+/// Imports a model. `name` is that of its file, for locations; `files` opens the files beside it
+/// that have values of tensors.
+///
+/// # Errors
+/// The bytes are no model; a part of it is refused.
+pub fn read(name: &str, bytes: Bytes, files: &Files<'_>, options: &Options) -> Result<Imported> {
+    import(&checked(name, bytes, files)?, options)
+}
+
+/// The names of the inputs of a model, without those of initializers.
+///
+/// # Errors
+/// As of [`read`].
+pub fn inputs(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Vec<String>> {
+    let model = checked(name, bytes, files)?;
+    Ok(model.graph.inputs.into_iter().map(|input| input.name).collect())
+}
+
+/// A tensor that is a message of its own, such as the inputs of ONNX's tests.
+///
+/// # Errors
+/// The bytes are no tensor; its dtype is refused.
+pub fn read_tensor(bytes: Bytes) -> Result<Literal> {
+    let proto =
+        TensorProto::decode(bytes).map_err(|e| Diagnostic::new(format!("it is no tensor: {e}")))?;
+    if proto.data_type.is_none() || proto.data_type == Some(0) {
+        return Err(refuse(Class::Container, "it is a sequence, or no tensor"));
+    }
+    let alone = |path: &Path| {
+        Err(Diagnostic::new(format!("its values are in another file, {}", path.display())))
+    };
+    Model::tensor(proto, &External::new(&alone))
+}
+
+/// The checked model.
+fn checked(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Model> {
+    let proto = ModelProto::decode(bytes)
+        .map_err(|e| Diagnostic::new(format!("it is no ONNX model: {e}")))?;
+    Model::of(name, proto, &External::new(files))
+}
+
+/// Imports a model.
+fn import(model: &Model, options: &Options) -> Result<Imported> {
+    if let Some(unknown) =
+        options.bound.keys().find(|name| !model.graph.inputs.iter().any(|i| i.name == **name))
+    {
+        let inputs: Vec<&str> = model.graph.inputs.iter().map(|i| i.name.as_str()).collect();
+        return Err(Diagnostic::new(format!("the model has no input `{unknown}` to bind"))
+            .help(format!("it has {}", inputs.join(", "))));
+    }
+    let function = if options.function.is_empty() { "predict" } else { &options.function };
+    let mut names = BTreeMap::new();
+    let mut parameters = BTreeMap::new();
+    let mut failure = None;
+    let built = FunctionBuilder::build(function, |f| {
+        let importer = Importer {
+            model,
+            builder: RefCell::new(f),
+            declared: RefCell::default(),
+            parameters: RefCell::default(),
+        };
+        match importer.model(options) {
+            Ok(outputs) => {
+                parameters = importer.parameters.into_inner();
+                for (name, original, value) in outputs {
+                    f.output(&name, &value);
+                    names.insert(name, original);
+                }
+            }
+            Err(error) => failure = Some(error),
+        }
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    for input in &model.graph.inputs {
+        names.insert(plain_name(&input.name), input.name.clone());
+    }
+    Ok(Imported { program: Program::from_functions(vec![built?])?, parameters, names })
+}
+
+/// A name of the project for a name of ONNX: what no name may have becomes `_`.
+pub(crate) fn plain_name(name: &str) -> String {
+    let mut plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '.' { c } else { '_' })
+        .collect();
+    if !is_name(&plain) {
+        plain.insert(0, '_');
+    }
+    plain
+}
+
+/// The names of a graph, and those of the graphs around it.
+#[derive(Clone, Default)]
+pub(crate) struct Names {
+    known: HashMap<String, Value>,
+}
+
+/// Imports the graphs of a model into a function.
+pub(crate) struct Importer<'m, 'f> {
+    model: &'m Model,
+    builder: RefCell<&'f mut FunctionBuilder>,
+    /// Names of inputs and parameters.
+    declared: RefCell<HashSet<String>>,
+    parameters: RefCell<BTreeMap<String, Literal>>,
+}
+
+/// What the nodes of a graph or of a function have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    opsets: &'a BTreeMap<String, i64>,
+    /// Attributes of the function call.
+    pub attributes: Option<&'a BTreeMap<String, Attribute>>,
+    depth: usize,
+}
+
+/// Deepest nesting of calls of functions.
+const DEPTH: usize = 64;
+
+impl Importer<'_, '_> {
+    /// The outputs of the model's graph: name, name in the file, value.
+    fn model(&self, options: &Options) -> Result<Vec<(String, String, Tensor)>> {
+        let mut names = Names::default();
+        for input in &self.model.graph.inputs {
+            let value = match options.bound.get(&input.name) {
+                Some(literal) => Value::Tensor(Tensor::constant(literal.clone())),
+                None => Value::Tensor(self.input(input)?),
+            };
+            names.known.insert(input.name.clone(), value);
+        }
+        let around = Around { opsets: &self.model.opsets, attributes: None, depth: 0 };
+        let outputs = self.graph(&self.model.graph, &mut names, around)?;
+        let mut taken = HashSet::new();
+        let named = self.model.graph.outputs.iter().zip(outputs).map(|(original, value)| {
+            let mut name = plain_name(original);
+            while !taken.insert(name.clone()) {
+                name.push('_');
+            }
+            Ok((name, original.clone(), self.tensor(&value)?))
+        });
+        named.collect()
+    }
+
+    /// A declared name that no other input or parameter has.
+    fn declare(&self, original: &str) -> String {
+        let mut name = plain_name(original);
+        while !self.declared.borrow_mut().insert(name.clone()) {
+            name.push('_');
+        }
+        name
+    }
+
+    fn input(&self, input: &Input) -> Result<Tensor> {
+        let name = self.declare(&input.name);
+        let ty = input.tensor_type(&name)?;
+        let at = Location::source(self.model.file.clone(), 0, 0);
+        let builder = &mut *self.builder.borrow_mut();
+        Ok(at.attribute(|| builder.input(&name, ty)))
+    }
+
+    /// A value as a tensor. An initializer becomes a parameter.
+    pub fn tensor(&self, value: &Value) -> Result<Tensor> {
+        match value {
+            Value::Tensor(tensor) => Ok(tensor.clone()),
+            Value::Dims(dims) => Ok(dims.tensor()),
+            Value::Sequence(_) => Err(refuse(Class::Container, "a sequence in place of a tensor")),
+            Value::Initial(initial) => Ok(initial
+                .parameter
+                .get_or_init(|| {
+                    let Initial { name, literal, .. } = &**initial;
+                    let zeros = Tensor::variable(literal.ty(), Initializer::Zeros);
+                    self.parameters.borrow_mut().insert(name.clone(), literal.clone());
+                    self.builder.borrow_mut().param(name, zeros)
+                })
+                .clone()),
+        }
+    }
+
+    /// Imports a graph. Its outputs are returned.
+    pub fn graph(
+        &self,
+        graph: &Graph,
+        names: &mut Names,
+        around: Around<'_>,
+    ) -> Result<Vec<Value>> {
+        for (name, literal) in &graph.initializers {
+            // Integers and single numbers are constants: shapes, axes, bounds.
+            let value = match literal.dtype().is_float() && literal.len() > 1 {
+                true => Value::Initial(Rc::new(Initial {
+                    name: self.declare(name),
+                    literal: literal.clone(),
+                    parameter: OnceCell::new(),
+                })),
+                false => Value::Tensor(Tensor::constant(literal.clone())),
+            };
+            names.known.insert(name.clone(), value);
+        }
+        for node in &graph.nodes {
+            self.node(node, names, around)?;
+        }
+        Ok(graph.outputs.iter().map(|name| names.known[name].clone()).collect())
+    }
+
+    /// The outputs of a graph in an attribute, which may use the `names` around its node.
+    pub fn body(
+        &self,
+        graph: &Graph,
+        inputs: Vec<Value>,
+        names: &Names,
+        around: Around<'_>,
+    ) -> Result<Vec<Value>> {
+        let mut names = names.clone();
+        for (input, value) in graph.inputs.iter().zip(inputs) {
+            names.known.insert(input.name.clone(), value);
+        }
+        self.graph(graph, &mut names, around)
+    }
+
+    fn node(&self, node: &Node, names: &mut Names, around: Around<'_>) -> Result<()> {
+        let version = around.opsets.get(&node.op.domain).copied().unwrap_or(1);
+        let context = |e: Diagnostic| {
+            let domain = if node.op.domain.is_empty() { "" } else { "::" };
+            let op = format!("{}{domain}{}", node.op.domain, node.op.name);
+            e.context(format_args!("node `{}` ({op}, opset {version})", node.name))
+        };
+        let inputs: Vec<Option<Value>> = node
+            .inputs
+            .iter()
+            .map(|name| name.as_ref().and_then(|name| names.known.get(name)).cloned())
+            .collect();
+        let location = Location::source(self.model.file.clone(), node.number, 1);
+        let results = location.attribute(|| match self.model.functions.get(&node.op) {
+            Some(function) => self.function(function, node, inputs, around),
+            None => self.op(node, version, inputs, names, around),
+        });
+        let results = results.map_err(context)?;
+        for (name, value) in node.outputs.iter().zip(results) {
+            if let Value::Tensor(tensor) = &value
+                && let Some(error) = tensor.error()
+            {
+                return Err(context(error.clone()));
+            }
+            if let Some(name) = name {
+                names.known.insert(name.clone(), value);
+            }
+        }
+        match node.outputs.iter().flatten().find(|name| !names.known.contains_key(*name)) {
+            Some(missing) => Err(context(refuse(
+                Class::Attribute,
+                format!("its result `{missing}` is not imported"),
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The results of an op of the table. Those of constants are constants.
+    fn op(
+        &self,
+        node: &Node,
+        version: i64,
+        inputs: Vec<Option<Value>>,
+        names: &Names,
+        around: Around<'_>,
+    ) -> Result<Vec<Value>> {
+        let row = row(&node.op, version)?;
+        let known = inputs.iter().flatten().all(Value::is_constant);
+        let call = Call::new(self, node, version, inputs, names, around);
+        if !known || !row.folds {
+            return (row.rule)(&call);
+        }
+        // A scope of its own gives the types, and costs nothing else.
+        let types = Scope::new(LocationTable::default()).enter(|| (row.rule)(&call))?;
+        let is_small = |value: &Value| match value {
+            Value::Tensor(tensor) => tensor.ty().elements().is_some_and(|n| n <= FOLDED),
+            _ => true,
+        };
+        if !types.iter().all(is_small) {
+            return (row.rule)(&call);
+        }
+        let constant = |value: Value| match value {
+            Value::Tensor(tensor) => Ok(Value::Tensor(Tensor::constant(tensor.value()?))),
+            other => Ok(other),
+        };
+        let results = Scope::eager().enter(|| (row.rule)(&call))?;
+        results.into_iter().map(constant).collect()
+    }
+
+    /// The results of a function, whose nodes are imported in its place.
+    fn function(
+        &self,
+        function: &Function,
+        node: &Node,
+        inputs: Vec<Option<Value>>,
+        around: Around<'_>,
+    ) -> Result<Vec<Value>> {
+        if around.depth > DEPTH {
+            return Err(Diagnostic::new("functions call each other without end"));
+        }
+        let mut attributes = function.defaults.clone();
+        for (name, attribute) in &node.attributes {
+            let given = match (attribute, around.attributes) {
+                (Attribute::Of(outer), Some(all)) => all.get(outer),
+                _ => Some(attribute),
+            };
+            if let Some(given) = given {
+                attributes.insert(name.clone(), given.clone());
+            }
+        }
+        if let Some(missing) =
+            function.attributes.iter().find(|name| !attributes.contains_key(*name))
+        {
+            return Err(Diagnostic::new(format!("attribute `{missing}` has no value")));
+        }
+        let mut names = Names::default();
+        for (name, value) in function.inputs.iter().zip(inputs) {
+            if let Some(value) = value {
+                names.known.insert(name.clone(), value);
+            }
+        }
+        let around = Around {
+            opsets: &function.opsets,
+            attributes: Some(&attributes),
+            depth: around.depth + 1,
+        };
+        for node in &function.nodes {
+            self.node(node, &mut names, around)?;
+        }
+        Ok(function.outputs.iter().map(|name| names.known[name].clone()).collect())
+    }
+}
+
+/// The row of the table for an op in a version: the newest that is not newer.
+fn row(op: &OpName, version: i64) -> Result<&'static Row> {
+    let mut of_op = rows().filter(|row| row.domain == op.domain && row.name == op.name).peekable();
+    if of_op.peek().is_none() {
+        return Err(refuse(Class::Op, "it is not imported"));
+    }
+    of_op.filter(|row| row.since <= version).max_by_key(|row| row.since).ok_or_else(|| {
+        refuse(Class::Version, "this version of it is older than every one that is imported")
+    })
+}
+
+impl Input {
+    /// The type of a tensor input.
+    fn tensor_type(&self, name: &str) -> Result<TensorType> {
+        use crate::model::{Extent, ValueType};
+        let context = |e: Diagnostic| e.context(format_args!("input `{}`", self.name));
+        match &self.ty {
+            Some(ValueType::Tensor { dtype, shape: Some(shape) }) => {
+                let extent = |(axis, extent): (usize, &Extent)| match extent {
+                    Extent::Number(n) => Dim::constant(*n),
+                    Extent::Variable(variable) => {
+                        Dim::variable(&plain_name(variable).replace('.', "_"))
+                    }
+                    Extent::Unknown => Dim::variable(&format!("{}_{axis}", name.replace('.', "_"))),
+                };
+                let shape = shape.iter().enumerate().map(extent).collect();
+                Ok(TensorType { dtype: *dtype, shape })
+            }
+            Some(ValueType::Tensor { shape: None, .. }) | None => {
+                Err(context(refuse(Class::Shape, "its rank is not known")))
+            }
+            Some(_) => Err(context(refuse(Class::Container, "it is no tensor"))),
+        }
+    }
+}
+
+/// Integers that are not known as numbers stay polynomials.
+pub(crate) fn dims(values: Vec<Dim>) -> Value {
+    let dims = Dims::list(values);
+    match dims.numbers() {
+        Some(_) => Value::Tensor(dims.tensor()),
+        None => Value::Dims(dims),
+    }
+}

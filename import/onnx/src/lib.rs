@@ -1,0 +1,38 @@
+//! ONNX models as graphs: read, differentiated, trained and compiled like any other.
+//!
+//! ```text
+//! file ─ proto ─► messages ─ model ─► Model ─ import ─► Program, parameters
+//!                            (checked)          (op: one rule for each ONNX op)
+//! ```
+//!
+//! - [`proto`] has the messages of a file as protobuf has them: everything may be missing.
+//! - [`model`] checks them once: names, order, dtypes, sizes, external files. Only a checked
+//!   [`Model`] is imported.
+//! - [`import`] walks the nodes and keeps a [`Value`] for each name. What is known at import, such
+//!   as shapes and what is computed from them, is a number or a polynomial of dimension variables,
+//!   never an equation.
+//! - [`op`] has the table of ONNX ops. A rule builds the op's results with the methods that users
+//!   have, so an op that the library lacks is added there, for everybody.
+//!
+//! What is not imported is refused by one of a few [classes](Class), with the node, its op and
+//! version, the reason and the mend.
+
+#![forbid(unsafe_code)]
+
+mod import;
+mod model;
+mod op;
+mod page;
+mod proto;
+mod refusal;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use import::{Imported, Options, inputs, read, read_tensor};
+pub use model::{Files, Model};
+pub use op::{Row, rows};
+pub use page::page;
+pub use refusal::Class;
+pub use value::Value;

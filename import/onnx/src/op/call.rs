@@ -1,0 +1,212 @@
+//! The operands and attributes of a node, as rules ask for them.
+
+use crate::import::{Around, Importer, Names};
+use crate::model::{Attribute, Graph, Node};
+use crate::refusal::{Class, refuse};
+use crate::value::Value;
+use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
+
+/// A node that is imported.
+pub(crate) struct Call<'c, 'm, 'f> {
+    importer: &'c Importer<'m, 'f>,
+    node: &'c Node,
+    /// The version of its domain.
+    pub version: i64,
+    inputs: Vec<Option<Value>>,
+    /// The names that its graphs may use.
+    names: &'c Names,
+    around: Around<'c>,
+}
+
+impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
+    pub fn new(
+        importer: &'c Importer<'m, 'f>,
+        node: &'c Node,
+        version: i64,
+        inputs: Vec<Option<Value>>,
+        names: &'c Names,
+        around: Around<'c>,
+    ) -> Self {
+        Call { importer, node, version, inputs, names, around }
+    }
+
+    /// The outputs of a graph in an attribute, which may use the names around the node.
+    pub fn body(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
+        self.importer.body(graph, inputs, self.names, self.around)
+    }
+
+    /// Number of operands, absent ones at the end not counted.
+    pub fn count(&self) -> usize {
+        self.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1)
+    }
+
+    /// Number of results that the node names.
+    pub fn results(&self) -> usize {
+        self.node.outputs.len()
+    }
+
+    /// Whether the node names its result number `n`.
+    pub fn wants(&self, n: usize) -> bool {
+        self.node.outputs.get(n).is_some_and(Option::is_some)
+    }
+
+    /// Operand number `n`, if it is there.
+    pub fn given(&self, n: usize) -> Option<&Value> {
+        self.inputs.get(n).and_then(Option::as_ref)
+    }
+
+    /// Operand number `n`.
+    pub fn value(&self, n: usize) -> Result<&Value> {
+        self.given(n).ok_or_else(|| Diagnostic::new(format!("it has no operand {n}")))
+    }
+
+    /// Operand number `n` as a tensor.
+    pub fn tensor(&self, n: usize) -> Result<Tensor> {
+        let tensor = self.importer.tensor(self.value(n)?)?;
+        match tensor.error() {
+            Some(error) => Err(error.clone()),
+            None => Ok(tensor),
+        }
+    }
+
+    /// A value of a sequence as a tensor.
+    pub fn as_tensor(&self, value: &Value) -> Result<Tensor> {
+        self.importer.tensor(value)
+    }
+
+    /// Operand number `n` as a tensor, if it is there.
+    pub fn optional(&self, n: usize) -> Result<Option<Tensor>> {
+        self.given(n).map(|_| self.tensor(n)).transpose()
+    }
+
+    /// All operands as tensors.
+    pub fn tensors(&self) -> Result<Vec<Tensor>> {
+        (0..self.count()).map(|n| self.tensor(n)).collect()
+    }
+
+    /// The integers of operand number `n`, which may depend on dimension variables.
+    pub fn dims(&self, n: usize) -> Result<Vec<Dim>> {
+        let dims = self.value(n)?.dims();
+        Ok(dims.map_err(|e| e.context(format_args!("operand {n}")))?.values)
+    }
+
+    /// The numbers of operand number `n`, which must be known.
+    pub fn known(&self, n: usize) -> Result<Literal> {
+        self.value(n)?.known().map_err(|e| e.context(format_args!("operand {n}")))
+    }
+
+    /// The integers of operand number `n`, which must be known.
+    pub fn ints(&self, n: usize) -> Result<Vec<i64>> {
+        Ok(self.known(n)?.convert(DType::I64).scalars().filter_map(|s| s.to_i64()).collect())
+    }
+
+    /// The only number of operand number `n`, which must be known, if it is there.
+    pub fn number(&self, n: usize) -> Result<Option<f64>> {
+        if self.given(n).is_none() {
+            return Ok(None);
+        }
+        let literal = self.known(n)?;
+        match literal.len() {
+            1 => Ok(Some(literal.get(0).to_f64())),
+            _ => Err(Diagnostic::new(format!("operand {n} is {}, not one number", literal.ty()))),
+        }
+    }
+
+    /// An attribute.
+    pub fn attribute(&self, name: &str) -> Option<&Attribute> {
+        match self.node.attributes.get(name)? {
+            Attribute::Of(outer) => self.around.attributes?.get(outer),
+            attribute => Some(attribute),
+        }
+    }
+
+    fn wrong<T>(&self, name: &str, attribute: &Attribute, wanted: &str) -> Result<T> {
+        Err(Diagnostic::new(format!("attribute `{name}` is {}, not {wanted}", attribute.kind())))
+    }
+
+    /// An integer attribute, if it is there.
+    pub fn some_int(&self, name: &str) -> Result<Option<i64>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Int(value)) => Ok(Some(*value)),
+            Some(other) => self.wrong(name, other, "an integer"),
+        }
+    }
+
+    /// An integer attribute.
+    pub fn int(&self, name: &str, usual: i64) -> Result<i64> {
+        Ok(self.some_int(name)?.unwrap_or(usual))
+    }
+
+    /// An integer attribute that is 0 or 1.
+    pub fn flag(&self, name: &str, usual: bool) -> Result<bool> {
+        Ok(self.int(name, i64::from(usual))? != 0)
+    }
+
+    /// A float attribute, if it is there.
+    pub fn some_float(&self, name: &str) -> Result<Option<f64>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Float(value)) => Ok(Some(f64::from(*value))),
+            Some(other) => self.wrong(name, other, "a float"),
+        }
+    }
+
+    /// A float attribute.
+    pub fn float(&self, name: &str, usual: f64) -> Result<f64> {
+        Ok(self.some_float(name)?.unwrap_or(usual))
+    }
+
+    /// A list of floats, if it is there.
+    pub fn some_floats(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Floats(values)) => {
+                Ok(Some(values.iter().map(|v| f64::from(*v)).collect()))
+            }
+            Some(other) => self.wrong(name, other, "a list of floats"),
+        }
+    }
+
+    /// A list of integers, if it is there.
+    pub fn some_ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(values)) => Ok(Some(values.clone())),
+            Some(other) => self.wrong(name, other, "a list of integers"),
+        }
+    }
+
+    /// A text, if it is there.
+    pub fn some_text(&self, name: &str) -> Result<Option<&str>> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(Attribute::Text(value)) => Ok(Some(value)),
+            Some(other) => self.wrong(name, other, "a text"),
+        }
+    }
+
+    /// A text.
+    pub fn text<'t>(&'t self, name: &str, usual: &'t str) -> Result<&'t str> {
+        Ok(self.some_text(name)?.unwrap_or(usual))
+    }
+
+    /// Refuses an attribute with another value than these.
+    pub fn refuse<T>(&self, name: &str, value: impl std::fmt::Display) -> Result<T> {
+        Err(refuse(Class::Attribute, format!("attribute `{name}` is {value}")))
+    }
+
+    /// The axis of a number that may be negative.
+    pub fn axis(&self, number: i64, rank: usize) -> Result<usize> {
+        let axis = if number < 0 { number + rank as i64 } else { number };
+        match usize::try_from(axis) {
+            Ok(axis) if axis < rank => Ok(axis),
+            _ => Err(Diagnostic::new(format!("axis {number} of a tensor of {rank} axes"))),
+        }
+    }
+
+    /// The axes of numbers that may be negative.
+    pub fn axes(&self, numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
+        numbers.iter().map(|number| self.axis(*number, rank)).collect()
+    }
+}
