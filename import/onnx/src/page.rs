@@ -29,6 +29,8 @@ differentiated, planned within a budget, certified and trained like any other.
   result has a shape that depends on data (`NonZero`, `Unique`, `NonMaxSuppression`) is refused.
 - What an op needs as a number, such as axes, has to be computable at import: from constants and
   shapes. `--bind-input NAME=@FILE.npy` fixes an input that holds such numbers.
+- Integers of attributes, axes and extents lie within ±2^31, and a table that an op lists at import,
+  such as the positions of a resize, has at most 2^24 elements.
 - A `Loop` has a number of steps that is known, and is unrolled. `Scan` is a loop of the graph.
 - Dropout is the identity. Random numbers are refused: each runtime has its own.
 - A program is not exported.

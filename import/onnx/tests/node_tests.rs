@@ -24,18 +24,10 @@ enum Outcome {
 
 #[test]
 fn no_node_test_is_wrong() {
-    let folder = wengert_ci::onnx_suite::node_tests().unwrap();
-    let entries = std::fs::read_dir(&folder).unwrap();
-    let mut tests: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    tests.sort();
+    let tests = folders(&wengert_ci::onnx_suite::node_tests().unwrap());
     let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut passed, mut bad) = ([0, 0], Vec::new());
-    for test in &tests {
-        let name = test.file_name().unwrap().to_string_lossy().into_owned();
-        let outcome = check(test);
-        if outcome != Outcome::Passed {
-            println!("{name}: {outcome:?}");
-        }
+    for (name, outcome) in outcomes(&tests) {
         match outcome {
             Outcome::Passed => passed[usize::from(name.ends_with("_expanded"))] += 1,
             Outcome::Refused(class, _) => refused.entry(class).or_default().push(name),
@@ -52,6 +44,44 @@ fn no_node_test_is_wrong() {
         std::fs::read_to_string(&path).is_ok_and(|page| page == found),
         "docs/onnx-tests.md is out of date: run this test with WENGERT_BLESS=1"
     );
+}
+
+/// The ops of the domain `com.microsoft` have ONNX Runtime's results, and each has a test.
+#[test]
+fn ops_of_microsoft_equal_onnx_runtime() {
+    let tests = folders(&wengert_ci::onnx_suite::microsoft_tests().unwrap());
+    let bad: Vec<String> = outcomes(&tests)
+        .filter(|(_, outcome)| *outcome != Outcome::Passed)
+        .map(|(name, outcome)| format!("{name}: {outcome:?}"))
+        .collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    let models: Vec<Vec<u8>> =
+        tests.iter().map(|test| std::fs::read(test.join("model.onnx")).unwrap()).collect();
+    for row in wengert_onnx::rows().filter(|row| row.domain == "com.microsoft") {
+        let name = row.name.as_bytes();
+        let has = |model: &Vec<u8>| model.windows(name.len()).any(|part| part == name);
+        assert!(models.iter().any(has), "no test has {}", row.name);
+    }
+}
+
+/// The folders of the tests, in the order of their names.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The outcome of each test. One that does not pass is printed.
+fn outcomes(tests: &[PathBuf]) -> impl Iterator<Item = (String, Outcome)> {
+    tests.iter().map(|test| {
+        let name = test.file_name().unwrap().to_string_lossy().into_owned();
+        let outcome = check(test);
+        if outcome != Outcome::Passed {
+            println!("{name}: {outcome:?}");
+        }
+        (name, outcome)
+    })
 }
 
 /// `docs/onnx-tests.md`.

@@ -43,6 +43,9 @@ pub(crate) fn dtype(number: i32) -> Result<DType> {
     })
 }
 
+/// The largest extent of an input. Sums and products of two are exact integers.
+const LARGEST_EXTENT: i64 = 1 << 31;
+
 /// The type of an input.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ValueType {
@@ -84,8 +87,14 @@ impl ValueType {
                 (_, Some(name)) if !name.is_empty() => Extent::Variable(name),
                 _ => Extent::Unknown,
             };
-            shape.dim.into_iter().map(extent).collect()
+            shape.dim.into_iter().map(extent).collect::<Vec<_>>()
         });
+        if let Some(large) = shape.iter().flatten().find_map(|extent| match extent {
+            Extent::Number(number) if *number > LARGEST_EXTENT => Some(number),
+            _ => None,
+        }) {
+            return Err(Diagnostic::new(format!("an extent is {large}, which is beyond 2^31")));
+        }
         Ok(ValueType::Tensor { dtype: dtype(tensor.elem_type.unwrap_or_default())?, shape })
     }
 }

@@ -1,6 +1,6 @@
 //! Attention and rotary embeddings.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, extent, one, row, sound};
 use crate::model::dtype;
 use crate::value::Value;
 use wengert_core::op::{Binary, Unary};
@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] =
     &[row("Attention", 23, attention), row("RotaryEmbedding", 23, rotary)];
 
 /// `[batch, length, heads · width]` as `[batch, heads, length, width]`.
-fn heads(x: &Tensor, count: Option<i64>) -> Result<Tensor> {
+pub(super) fn heads(x: &Tensor, count: Option<i64>) -> Result<Tensor> {
     if x.rank() == 4 {
         return Ok(x.clone());
     }
@@ -24,6 +24,17 @@ fn heads(x: &Tensor, count: Option<i64>) -> Result<Tensor> {
         .ok_or_else(|| Diagnostic::new(format!("{all} features in {count} heads")))?;
     let apart = x.reshape([batch.clone(), length.clone(), count, width]);
     Ok(apart.permute([0, 2, 1, 3]))
+}
+
+/// `[batch, heads, length, width]` as `[batch, length, heads · width]`.
+pub(super) fn merged(x: &Tensor) -> Result<Tensor> {
+    let x = sound(x)?;
+    let [batch, count, length, width] = x.shape() else {
+        return Err(Diagnostic::new(format!("{} has four axes", x.ty())));
+    };
+    let all = count.checked_mul(width).ok_or_else(|| Diagnostic::new("too many features"))?;
+    let shape = [batch.clone(), length.clone(), all];
+    Ok(x.permute([0, 2, 1, 3]).reshape(shape))
 }
 
 /// Heads of keys and values, each repeated for the queries that share it.
@@ -81,10 +92,7 @@ fn attention(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let shares = shares.convert(dtype_of);
     let mut result = shares.matmul(&v);
     if flat {
-        let [batch, count, length, width] = result.shape() else { unreachable!("it has heads") };
-        let all = count.checked_mul(width).ok_or_else(|| Diagnostic::new("too many features"))?;
-        let shape = [batch.clone(), length.clone(), all];
-        result = result.permute([0, 2, 1, 3]).reshape(shape);
+        result = merged(&result)?;
     }
     let exposed = match call.int("qk_matmul_output_mode", 0)? {
         0 => scores,
@@ -116,7 +124,8 @@ fn bias(
             None => bias,
         });
     };
-    if let Some(mask) = call.optional(3)? {
+    if call.given(3).is_some() {
+        let mask = call.ranked(3, 1)?;
         let is_bool = mask.dtype() == DType::Bool;
         let own = mask.shape()[mask.rank() - 1].clone();
         let missing = columns.checked_sub(&own).and_then(|d| d.as_constant()).unwrap_or(0);
@@ -139,7 +148,7 @@ fn bias(
             let before = lengths - Tensor::dim_as_value(rows.clone(), DType::I64);
             before.unsqueeze([1, 2, 3])
         }
-        (_, Some(past)) => Tensor::dim_as_value(past.shape()[2].clone(), DType::I64),
+        (_, Some(past)) => Tensor::dim_as_value(extent(past, 2)?.clone(), DType::I64),
         (None, None) => Tensor::constant(0i64),
     };
     let distance = (query + first) - &key;
@@ -172,13 +181,32 @@ fn rotary(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     if let Some(at) = call.optional(3)? {
         (cos, sin) = (cos.index_select(0, &at), sin.index_select(0, &at));
     }
+    let interleaved = call.flag("interleaved", false)?;
+    let all = rotate(&apart, &cos, &sin, rotated, interleaved)?;
+    one(match x.rank() {
+        3 => all.reshape(x.shape().to_vec()),
+        _ => all.permute([0, 2, 1, 3]),
+    })
+}
+
+/// Turns the first features of `[batch, length, heads, width]` by the angles of each position.
+///
+/// The two numbers of a pair are neighbours if they are `interleaved`, else half of the features
+/// apart.
+pub(super) fn rotate(
+    x: &Tensor,
+    cos: &Tensor,
+    sin: &Tensor,
+    rotated: Dim,
+    interleaved: bool,
+) -> Result<Tensor> {
     let (cos, sin) = (cos.unsqueeze(2), sin.unsqueeze(2));
-    let part = apart.slice_axis(3, 0, rotated.clone());
-    let rest = apart.slice_axis(3, rotated.clone(), width.clone());
+    let width = x.shape()[3].clone();
+    let part = x.slice_axis(3, 0, rotated.clone());
+    let rest = x.slice_axis(3, rotated.clone(), width);
     let half = rotated
         .checked_exact_div(&Dim::constant(2))
         .ok_or_else(|| Diagnostic::new(format!("a rotation of {rotated} features")))?;
-    let interleaved = call.flag("interleaved", false)?;
     let (a, b) = match interleaved {
         true => {
             let pairs = part.unflatten(3, [half.clone(), Dim::constant(2)]);
@@ -191,9 +219,5 @@ fn rotary(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         true => Tensor::stack(&[real, imaginary], 4).reshape(part.shape().to_vec()),
         false => Tensor::concatenate(&[real, imaginary], 3),
     };
-    let all = Tensor::concatenate(&[turned, rest], 3);
-    one(match x.rank() {
-        3 => all.reshape(x.shape().to_vec()),
-        _ => all.permute([0, 2, 1, 3]),
-    })
+    Ok(Tensor::concatenate(&[turned, rest], 3))
 }

@@ -6,6 +6,36 @@ use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
 
+/// The largest integer that rules compute with, so that a product of two and a sum are exact. Only
+/// the bounds of a slice may be larger, where they mean the end.
+const LARGEST: i64 = 1 << 31;
+
+/// The most numbers that a rule lists at import, such as the positions that are gathered.
+const MOST_LISTED: i64 = 1 << 24;
+
+/// The integers, none of which is beyond [`LARGEST`].
+fn bounded(integers: Vec<i64>, what: &str) -> Result<Vec<i64>> {
+    match integers.iter().find(|n| n.unsigned_abs() > LARGEST.unsigned_abs()) {
+        Some(n) => Err(Diagnostic::new(format!("{what} has {n}, which is beyond ±2^31"))),
+        None => Ok(integers),
+    }
+}
+
+/// The number of elements of a table with these extents that is listed at import.
+///
+/// # Errors
+/// They are too many, or an extent is negative.
+pub(super) fn listed(extents: &[i64]) -> Result<usize> {
+    let product = extents.iter().try_fold(1i64, |all, extent| {
+        let all = all.checked_mul(*extent)?;
+        (*extent >= 0 && all <= MOST_LISTED).then_some(all)
+    });
+    product.and_then(|all| usize::try_from(all).ok()).ok_or_else(|| {
+        Diagnostic::new(format!("a table of extents {extents:?} is listed at import"))
+            .help(format!("a table has at most {MOST_LISTED} elements"))
+    })
+}
+
 /// A node that is imported.
 pub(crate) struct Call<'c, 'm, 'f> {
     importer: &'c Importer<'m, 'f>,
@@ -69,6 +99,18 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
         }
     }
 
+    /// Operand number `n` as a tensor of at least `rank` axes.
+    pub fn ranked(&self, n: usize, rank: usize) -> Result<Tensor> {
+        let tensor = self.tensor(n)?;
+        match tensor.rank() >= rank {
+            true => Ok(tensor),
+            false => Err(Diagnostic::new(format!(
+                "operand {n} is {}, which has fewer than {rank} axes",
+                tensor.ty()
+            ))),
+        }
+    }
+
     /// A value of a sequence as a tensor.
     pub fn as_tensor(&self, value: &Value) -> Result<Tensor> {
         self.importer.tensor(value)
@@ -97,7 +139,9 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
 
     /// The integers of operand number `n`, which must be known.
     pub fn ints(&self, n: usize) -> Result<Vec<i64>> {
-        Ok(self.known(n)?.convert(DType::I64).scalars().filter_map(|s| s.to_i64()).collect())
+        let integers = self.known(n)?.convert(DType::I64);
+        let integers = integers.scalars().filter_map(|s| s.to_i64()).collect();
+        bounded(integers, &format!("operand {n}"))
     }
 
     /// The only number of operand number `n`, which must be known, if it is there.
@@ -128,7 +172,9 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
     pub fn some_int(&self, name: &str) -> Result<Option<i64>> {
         match self.attribute(name) {
             None => Ok(None),
-            Some(Attribute::Int(value)) => Ok(Some(*value)),
+            Some(Attribute::Int(value)) => {
+                Ok(bounded(vec![*value], &format!("attribute `{name}`"))?.pop())
+            }
             Some(other) => self.wrong(name, other, "an integer"),
         }
     }
@@ -170,6 +216,12 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
 
     /// A list of integers, if it is there.
     pub fn some_ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        let list = self.some_bounds(name)?;
+        list.map(|list| bounded(list, &format!("attribute `{name}`"))).transpose()
+    }
+
+    /// A list of integers of any size, if it is there.
+    pub fn some_bounds(&self, name: &str) -> Result<Option<Vec<i64>>> {
         match self.attribute(name) {
             None => Ok(None),
             Some(Attribute::Ints(values)) => Ok(Some(values.clone())),

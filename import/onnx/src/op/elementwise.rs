@@ -148,9 +148,7 @@ const OTHERS: &[Row] = &[
     row("Gelu", 1, |call| {
         let x = call.tensor(0)?;
         match call.text("approximate", "none")? {
-            "none" => {
-                one(&x * ((&x * std::f64::consts::FRAC_1_SQRT_2).unary(Unary::Erf) + 1.0) * 0.5)
-            }
+            "none" => one(gelu(&x)),
             "tanh" => one(x.unary(Unary::GeluTanh)),
             other => call.refuse("approximate", other),
         }
@@ -212,6 +210,11 @@ const OTHERS: &[Row] = &[
     row("Bernoulli", 1, random),
     row("Multinomial", 1, random),
 ];
+
+/// x·Φ(x), where Φ is the distribution function of the standard normal distribution.
+pub(super) fn gelu(x: &Tensor) -> Tensor {
+    x * ((x * std::f64::consts::FRAC_1_SQRT_2).unary(Unary::Erf) + 1.0) * 0.5
+}
 
 const fn join() -> [Row; UNARY.len() + OTHERS.len()] {
     let mut all = [UNARY[0]; UNARY.len() + OTHERS.len()];

@@ -1,6 +1,6 @@
 //! Ops that read and write at indices.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, extent, one, row};
 use crate::import::dims;
 use crate::refusal::{Class, refuse};
 use crate::value::{Dims, Value};
@@ -14,16 +14,17 @@ pub(super) const ROWS: &[Row] = &[
     row("GatherElements", 11, |call| {
         let x = call.tensor(0)?;
         let axis = call.axis(call.int("axis", 0)?, x.rank())?;
-        one(elements(&x, &call.tensor(1)?, axis))
+        one(elements(&x, &call.tensor(1)?, axis)?)
     }),
     row("GatherND", 11, gather_nd),
     row("ScatterElements", 11, scatter_elements),
     row("Scatter", 9, scatter_elements),
     row("ScatterND", 11, scatter_nd),
     row("Slice", 1, |call| {
-        let of = |name: &str| call.some_ints(name);
-        let (starts, ends) = (of("starts")?.unwrap_or_default(), of("ends")?.unwrap_or_default());
-        let axes = of("axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+        let of =
+            |name: &str| -> Result<Vec<i64>> { Ok(call.some_bounds(name)?.unwrap_or_default()) };
+        let (starts, ends) = (of("starts")?, of("ends")?);
+        let axes = call.some_ints("axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
         let all = |list: Vec<i64>| list.into_iter().map(Dim::constant).collect::<Vec<_>>();
         slice(call, all(starts), all(ends), axes, None)
     }),
@@ -89,15 +90,15 @@ fn wrapped(indices: &Tensor, extent: &Dim) -> Tensor {
     indices.lt(0).select(&indices + extent, &indices)
 }
 
-fn elements(x: &Tensor, indices: &Tensor, axis: usize) -> Tensor {
+fn elements(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor> {
     // Along other axes the indices may be shorter.
     let mut part = x.clone();
-    for (n, extent) in indices.shape().iter().enumerate() {
-        if n != axis && *extent != x.shape()[n] {
-            part = part.slice_axis(n, 0, extent.clone());
+    for (n, own) in indices.shape().iter().enumerate() {
+        if n != axis && *own != *extent(x, n)? {
+            part = part.slice_axis(n, 0, own.clone());
         }
     }
-    part.take_along_axis(&wrapped(indices, &x.shape()[axis]), axis)
+    Ok(part.take_along_axis(&wrapped(indices, extent(x, axis)?), axis))
 }
 
 fn gather(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
@@ -132,12 +133,12 @@ fn vectors(indices: &Tensor, x: &Tensor, first: usize) -> Result<(Tensor, usize)
         .last()
         .and_then(Dim::as_extent)
         .ok_or_else(|| refuse(Class::Shape, format!("index vectors of {}", indices.ty())))?;
-    let parts: Vec<Tensor> = (0..length)
+    let parts = (0..length)
         .map(|n| {
             let part = indices.slice_axis(-1, n as i64, n as i64 + 1);
-            wrapped(&part, &x.shape()[first + n])
+            Ok(wrapped(&part, extent(x, first + n)?))
         })
-        .collect();
+        .collect::<Result<Vec<Tensor>>>()?;
     Ok((Tensor::concatenate(&parts, -1), length))
 }
 

@@ -1,7 +1,7 @@
 //! Attention whose state has a fixed size: linear attention, and causal convolutions with a state.
 
 use super::product::depthwise;
-use super::{Call, Row, row};
+use super::{Call, Row, extent, row};
 use crate::value::Value;
 use wengert_core::build::control;
 use wengert_core::op::{Binary, Unary};
@@ -43,7 +43,7 @@ fn linear_attention(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let beta = match corrected {
         true => {
             let beta = call.tensor(5)?;
-            let last = beta.shape()[2].clone();
+            let last = extent(&beta, 2)?.clone();
             Some(steps(&beta, &last)?)
         }
         false => None,

@@ -12,7 +12,9 @@ mod elementwise;
 mod indexing;
 mod linear_attention;
 mod loss;
+mod microsoft;
 mod normalization;
+mod optimizer;
 mod product;
 mod quantization;
 mod recurrent;
@@ -24,9 +26,10 @@ mod spatial;
 mod window;
 
 pub(crate) use call::Call;
+use call::listed;
 
 use crate::value::Value;
-use wengert_core::{Result, Tensor};
+use wengert_core::{Diagnostic, Dim, Result, Tensor};
 
 /// A rule.
 type Rule = fn(&Call<'_, '_, '_>) -> Result<Vec<Value>>;
@@ -74,6 +77,8 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         signal::ROWS,
         spatial::ROWS,
         linear_attention::ROWS,
+        optimizer::ROWS,
+        microsoft::ROWS,
     ]
     .into_iter()
     .flatten()
@@ -82,4 +87,18 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 /// The results of an op that has one, a tensor.
 fn one(tensor: Tensor) -> Result<Vec<Value>> {
     Ok(vec![Value::Tensor(tensor)])
+}
+
+/// The extent of an axis that the operand of a node may lack.
+fn extent(x: &Tensor, axis: usize) -> Result<&Dim> {
+    let missing = || Diagnostic::new(format!("{} has no axis {axis}", x.ty()));
+    x.shape().get(axis).ok_or_else(missing)
+}
+
+/// A tensor without an error. The shape of one with an error is not known.
+fn sound(tensor: &Tensor) -> Result<&Tensor> {
+    match tensor.error() {
+        Some(error) => Err(error.clone()),
+        None => Ok(tensor),
+    }
 }

@@ -29,11 +29,8 @@ pub(super) const ROWS: &[Row] = &[
         let x = call.tensor(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.rank())?;
         let epsilon = call.float("epsilon", 1e-5)?;
-        let axes: Vec<i64> = (axis as i64..x.rank() as i64).collect();
-        let wide = x.convert(x.dtype().wide());
-        let mean = wide.unary(Unary::Square).mean_axes(&axes).unsqueeze(&axes);
-        let normal = &wide * (mean + epsilon).unary(Unary::Rsqrt);
-        one(normal.convert(x.dtype()) * call.tensor(1)?)
+        let norm = Norm::of(&x.convert(x.dtype().wide()), axis, epsilon, false);
+        one(norm.result.convert(x.dtype()) * call.tensor(1)?)
     }),
     row("LpNormalization", 1, |call| {
         let x = call.tensor(0)?;
@@ -134,7 +131,7 @@ fn batch(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
 }
 
 fn group(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
-    let (x, scale, bias) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
+    let (x, scale, bias) = (call.ranked(0, 2)?, call.tensor(1)?, call.tensor(2)?);
     let groups = Dim::constant(call.int("num_groups", 1)?);
     let epsilon = call.float("epsilon", 1e-5)?;
     let channels = x.shape()[1].clone();
@@ -156,23 +153,37 @@ fn group(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     one(normal * of_channels(&scale, &x) + of_channels(&bias, &x))
 }
 
+/// A norm over all axes from one on. Mean and inverse deviation have axes of length 1.
+pub(super) struct Norm {
+    pub result: Tensor,
+    pub mean: Tensor,
+    pub inverse: Tensor,
+}
+
+impl Norm {
+    /// Without `centre` the mean is not taken away.
+    pub fn of(x: &Tensor, axis: usize, epsilon: f64, centre: bool) -> Norm {
+        let axes: Vec<i64> = (axis as i64..x.rank() as i64).collect();
+        let mean = x.mean_axes(&axes).unsqueeze(&axes);
+        let centred = if centre { x - &mean } else { x.clone() };
+        let square = centred.unary(Unary::Square).mean_axes(&axes).unsqueeze(&axes);
+        let inverse = (square + epsilon).unary(Unary::Rsqrt);
+        let result = match (centre, axes.len()) {
+            (true, 1) => x.standardize(axis, epsilon),
+            _ => &centred * &inverse,
+        };
+        Norm { result, mean, inverse }
+    }
+}
+
 fn layer(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let (x, scale, bias) = (call.tensor(0)?, call.tensor(1)?, call.optional(2)?);
     let axis = call.axis(call.int("axis", -1)?, x.rank())?;
     let epsilon = call.float("epsilon", 1e-5)?;
-    let axes: Vec<i64> = (axis as i64..x.rank() as i64).collect();
     let wide = if call.int("stash_type", 1)? == 1 { DType::F32 } else { x.dtype() };
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { wide };
-    let x_wide = x.convert(wide);
-    let mean = x_wide.mean_axes(&axes).unsqueeze(&axes);
-    let centred = &x_wide - &mean;
-    let variance = centred.unary(Unary::Square).mean_axes(&axes).unsqueeze(&axes);
-    let inverse = (variance + epsilon).unary(Unary::Rsqrt);
-    let normal = match axes.len() {
-        1 => x_wide.standardize(axis, epsilon),
-        _ => &centred * &inverse,
-    };
-    let scaled = normal.convert(x.dtype()) * scale;
+    let Norm { result, mean, inverse } = Norm::of(&x.convert(wide), axis, epsilon, true);
+    let scaled = result.convert(x.dtype()) * scale;
     let result = match bias {
         Some(bias) => scaled + bias,
         None => scaled,

@@ -93,7 +93,7 @@ pub(super) fn convolution(
     let axes = spatial(x)?;
     let extents: Vec<Dim> = match call.some_ints("kernel_shape")? {
         Some(shape) => shape.into_iter().map(Dim::constant).collect(),
-        None => w.shape()[2..].to_vec(),
+        None => w.shape().iter().skip(2).cloned().collect(),
     };
     let geometry = Geometry::of(call, x, &extents)?;
     let op = ConvGeneralDilated {
@@ -124,6 +124,9 @@ fn with_bias(product: Tensor, bias: Option<Tensor>, axes: usize) -> Tensor {
 fn transposed(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (call.tensor(0)?, call.tensor(1)?);
     let axes = spatial(&x)?;
+    if w.rank() != x.rank() {
+        return Err(Diagnostic::new(format!("a filter {} for {}", w.ty(), x.ty())));
+    }
     let group = call.int("group", 1)?;
     let ones = || vec![1i64; axes];
     let strides = call.some_ints("strides")?.unwrap_or_else(ones);
@@ -150,7 +153,9 @@ fn transposed(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
                 let extent = x.shape()[2 + n].as_constant().ok_or_else(|| {
                     Diagnostic::new("`output_shape` of an extent that is not known")
                 })?;
-                let out = shape[shape.len() - axes + n];
+                let out = shape.iter().rev().nth(axes - 1 - n).ok_or_else(|| {
+                    Diagnostic::new(format!("`output_shape` is {shape:?} for {axes} axes"))
+                })?;
                 Some(strides[n] * (extent - 1) + extra[n] + reach(n) - out)
             }
             (None, "SAME_UPPER" | "SAME_LOWER") => Some(reach(n) + extra[n] - strides[n]),

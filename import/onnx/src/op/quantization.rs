@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
         Ok([y, scale, point].map(Value::Tensor).into())
     }),
     row("QLinearConv", 10, |call| {
-        let (x, w) = (call.tensor(0)?, call.tensor(3)?);
+        let (x, w) = (call.tensor(0)?, call.ranked(3, 2)?);
         // A filter has a zero point and a scale, or each of its channels of out.
         let of_filters = |t: Tensor, axes: usize| match t.rank() {
             1 => t.unsqueeze(&(1..=axes as i64).collect::<Vec<_>>()),
@@ -134,7 +134,10 @@ impl Along {
             0 => Ok(scales.clone()),
             1 if scales.shape() == [Dim::constant(1)] => Ok(scales.reshape(Vec::<Dim>::new())),
             1 => {
-                let after = self.shape.len() - 1 - self.axis;
+                let after = self.shape.len().checked_sub(1 + self.axis);
+                let after = after.ok_or_else(|| {
+                    Diagnostic::new(format!("scales of type {} for a scalar", scales.ty()))
+                })?;
                 Ok(scales.unsqueeze(&(1..=after as i64).collect::<Vec<_>>()))
             }
             _ => Err(Diagnostic::new(format!("scales of type {}", scales.ty()))),

@@ -84,7 +84,7 @@ impl Direction<'_> {
         };
         let input = biased(x.matmul(&turned(&self.weight)), |b| &b.0);
         let gates = self.cell.gates();
-        let part = |t: &Tensor, n: usize| t.chunk(gates, -1)[n].clone();
+        let part = |t: &Tensor, n: usize| chunk(t, gates, -1, n);
         let of_hidden = || biased(hidden.matmul(&turned(&self.recurrent)), |b| &b.1);
         match self.cell {
             Cell::Rnn => (self.activate(0, input + of_hidden()), state.clone()),
@@ -95,10 +95,10 @@ impl Direction<'_> {
                 let candidate = match self.resets_after {
                     true => part(&input, 2) + &reset * part(&all, 2),
                     false => {
-                        let weight = self.recurrent.chunk(gates, 0)[2].matrix_transpose();
+                        let weight = chunk(&self.recurrent, gates, 0, 2).matrix_transpose();
                         let product = (&reset * hidden).matmul(&weight);
                         let product = match &self.bias {
-                            Some((_, bias)) => product + bias.chunk(gates, -1)[2].clone(),
+                            Some((_, bias)) => product + chunk(bias, gates, -1, 2),
                             None => product,
                         };
                         part(&input, 2) + product
@@ -110,7 +110,7 @@ impl Direction<'_> {
             Cell::Lstm => {
                 let all = input + of_hidden();
                 let peep = |n: usize, state: &Tensor, x: Tensor| match &self.peepholes {
-                    Some(p) => x + p.chunk(3, -1)[n].clone() * state,
+                    Some(p) => x + chunk(p, 3, -1, n) * state,
                     None => x,
                 };
                 // Gates are in the order input, output, forget, cell; peepholes input, output,
@@ -153,12 +153,18 @@ impl Direction<'_> {
     }
 }
 
+/// Chunk number `n`. If the axis has no such chunks, all are one tensor with the error.
+fn chunk(t: &Tensor, count: usize, axis: i64, n: usize) -> Tensor {
+    let chunks = t.chunk(count, axis);
+    chunks.get(n).unwrap_or(&chunks[0]).clone()
+}
+
 fn layer(call: &Call<'_, '_, '_>, cell: Cell) -> Result<Vec<Value>> {
     // Operands are [steps, batch, features], or [batch, steps, features].
     let by_batch = call.flag("layout", false)?;
     let turned = |t: Tensor| if by_batch { t.permute([1, 0, 2]) } else { t };
     let x = turned(call.tensor(0)?);
-    let (weight, recurrent) = (call.tensor(1)?, call.tensor(2)?);
+    let (weight, recurrent) = (call.ranked(1, 3)?, call.ranked(2, 3)?);
     let [_, batch, _] = x.shape() else {
         return Err(Diagnostic::new(format!("{} is no batch of sequences", x.ty())));
     };
@@ -200,8 +206,8 @@ fn layer(call: &Call<'_, '_, '_>, cell: Cell) -> Result<Vec<Value>> {
             weight: of(&weight),
             recurrent: of(&recurrent),
             bias: bias.as_ref().map(|bias| {
-                let halves = of(bias).chunk(2, 0);
-                (halves[0].clone(), halves[1].clone())
+                let bias = of(bias);
+                (chunk(&bias, 2, 0, 0), chunk(&bias, 2, 0, 1))
             }),
             peepholes: peepholes.as_ref().map(of),
             lengths: lengths.as_ref().map(|l| l.convert(DType::I64)),

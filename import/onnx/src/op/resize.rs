@@ -2,7 +2,7 @@
 //! with weights that are known at import. So an axis is resized by a gather, or by the product with
 //! a constant matrix.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, listed, one, row};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::op::DotGeneral;
@@ -128,6 +128,7 @@ impl Axis<'_> {
     /// The operand, resized along an axis. Positions outside the region have `beyond`.
     fn apply(&self, x: &Tensor, axis: usize, beyond: f64) -> Result<Tensor> {
         let (from, last) = (self.from, self.from as i64 - 1);
+        listed(&[self.to as i64])?;
         let mut rows: Vec<Vec<(usize, f64)>> = Vec::with_capacity(self.to);
         let mut outside = Vec::with_capacity(self.to);
         for n in 0..self.to {
@@ -156,7 +157,7 @@ impl Axis<'_> {
                 x.index_select(axis, &Tensor::constant(numbers))
             }
             false => {
-                let mut matrix = vec![0f64; self.to * from];
+                let mut matrix = vec![0f64; listed(&[self.to as i64, from as i64])?];
                 for (n, row) in rows.iter().enumerate() {
                     row.iter().for_each(|(m, weight)| matrix[n * from + m] += weight);
                 }
@@ -205,6 +206,9 @@ fn resize(
     let wrong = |what: &str| Diagnostic::new(format!("its {what} are not of {count} axes"));
     if region.as_ref().is_some_and(|r| r.len() != 2 * count) {
         return Err(wrong("regions"));
+    }
+    if sizes.as_ref().is_some_and(|sizes| sizes.len() != count) {
+        return Err(wrong("sizes"));
     }
     let mut extents = Vec::with_capacity(count);
     for axis in &axes {

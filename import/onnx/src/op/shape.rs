@@ -1,6 +1,6 @@
 //! Shapes, and ops that move elements without looking at indices.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, listed, one, row};
 use crate::import::dims;
 use crate::refusal::{Class, refuse};
 use crate::value::{Dims, Value};
@@ -240,6 +240,7 @@ fn split(call: &Call<'_, '_, '_>, parts: Option<Vec<i64>>) -> Result<Vec<Value>>
             match extent.as_constant() {
                 // The last part is smaller if they are not equal.
                 Some(extent) => {
+                    listed(&[count])?;
                     let part = (extent + count - 1) / count;
                     let sizes = (0..count).map(|n| (extent - n * part).clamp(0, part));
                     sizes.map(Dim::constant).collect()
@@ -249,7 +250,7 @@ fn split(call: &Call<'_, '_, '_>, parts: Option<Vec<i64>>) -> Result<Vec<Value>>
                         extent.checked_exact_div(&Dim::constant(count)).ok_or_else(|| {
                             refuse(Class::Shape, format!("an extent of {extent} in {count} parts"))
                         })?;
-                    vec![part; count as usize]
+                    vec![part; listed(&[count])?]
                 }
             }
         }
@@ -301,6 +302,7 @@ fn pad(
                         if m < extent { m } else { period - m }
                     }
                 };
+                listed(&[(extent + low).saturating_add(high).max(0)])?;
                 let indices: Vec<i32> = (-low..extent + high).map(|n| source(n) as i32).collect();
                 let indices = Literal::from_vec(&[indices.len()], indices)?;
                 padded = padded.index_select(axis, &Tensor::constant(indices));
@@ -313,14 +315,18 @@ fn pad(
 
 fn range(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     if let [Ok(start), Ok(limit), Ok(step)] = [0, 1, 2].map(|n| call.dims(n))
-        && let Some(1) = step[0].as_constant()
-        && let Some(count) = limit[0].checked_sub(&start[0])
+        && let ([start], [limit], [step]) = (&start[..], &limit[..], &step[..])
+        && let Some(1) = step.as_constant()
+        && let Some(count) = limit.checked_sub(start)
         && count.as_constant().is_none()
     {
         let numbers = Tensor::iota(DType::I64, [count], 0);
-        return one(numbers + Tensor::dim_as_value(start[0].clone(), DType::I64));
+        return one(numbers + Tensor::dim_as_value(start.clone(), DType::I64));
     }
     let (start, limit, step) = (call.known(0)?, call.known(1)?, call.known(2)?);
+    if let Some(list) = [&start, &limit, &step].into_iter().find(|n| n.len() != 1) {
+        return Err(Diagnostic::new(format!("a bound or step of type {}", list.ty())));
+    }
     let dtype = start.dtype();
     let of = |literal: &Literal| literal.get(0).to_f64();
     let count = ((of(&limit) - of(&start)) / of(&step)).ceil().max(0.0);

@@ -1,7 +1,7 @@
 //! Discrete Fourier transforms and windows. A transform of known length is the product with its
 //! matrix.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, listed, one, row};
 use crate::model::dtype;
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
@@ -34,14 +34,15 @@ fn mel_weights(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let number = |n: usize| -> Result<f64> {
         call.number(n)?.ok_or_else(|| Diagnostic::new(format!("it has no operand {n}")))
     };
-    let (bins, length, rate) = (number(0)? as usize, number(1)? as usize, number(2)?);
+    let (bins, length, rate) = (listed(&[number(0)? as i64])?, number(1)? as i64, number(2)?);
+    let length = listed(&[length])?;
     let mel = |hertz: f64| 2595.0 * (hertz / 700.0).ln_1p() / 10f64.ln();
     let (low, high) = (mel(number(3)?), mel(number(4)?));
     let step = (high - low) / (bins + 2) as f64;
     let hertz = |n: usize| 700.0 * ((n as f64 * step + low) / 2595.0 * 10f64.ln()).exp_m1();
     let edge = |n: usize| ((length as f64 + 1.0) * hertz(n) / rate).floor() as usize;
     let rows = length / 2 + 1;
-    let mut weights = vec![0f64; rows * bins];
+    let mut weights = vec![0f64; listed(&[rows as i64, bins as i64])?];
     for bin in 0..bins {
         let (left, centre, right) = (edge(bin), edge(bin + 1), edge(bin + 2));
         if right > rows {
@@ -52,6 +53,9 @@ fn mel_weights(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
                 *weight = value;
             }
         };
+        if left > centre || centre > right {
+            return Err(Diagnostic::new("its frequencies do not rise"));
+        }
         match centre - left {
             0 => set(centre, 1.0),
             width => (left..=centre).for_each(|j| set(j, (j - left) as f64 / width as f64)),
@@ -67,6 +71,7 @@ fn window(call: &Call<'_, '_, '_>, of: impl Fn(f64) -> f64) -> Result<Vec<Value>
     let size = call.ints(0)?.first().copied().unwrap_or(0);
     let to = dtype(i32::try_from(call.int("output_datatype", 1)?).unwrap_or(0))?;
     let length = if call.flag("periodic", true)? { size } else { size - 1 };
+    listed(&[size])?;
     let values: Vec<f64> = (0..size).map(|n| of(n as f64 / length as f64)).collect();
     one(Tensor::constant(Literal::from_vec(&[values.len()], values)?.convert(to)))
 }
@@ -78,7 +83,7 @@ fn along(
     [to, from]: [usize; 2],
     of: impl Fn(usize, usize) -> f64,
 ) -> Result<Tensor> {
-    let all = (0..to * from).map(|n| of(n / from, n % from)).collect();
+    let all = (0..listed(&[to as i64, from as i64])?).map(|n| of(n / from, n % from)).collect();
     let matrix = Literal::from_vec(&[to, from], all)?.convert(x.dtype());
     let dot = DotGeneral { contract: (vec![axis], vec![1]), batch: (vec![], vec![]), result: None };
     let product = Tensor::apply(dot, &[x, &Tensor::constant(matrix)]);
@@ -95,6 +100,9 @@ fn fourier(
     [inverse, onesided]: [bool; 2],
 ) -> Result<Tensor> {
     let unknown = || refuse(Class::Shape, format!("a transform of {}", x.ty()));
+    if axis + 1 >= x.rank() {
+        return Err(Diagnostic::new(format!("axis {axis} of {} is not one of time", x.ty())));
+    }
     let from = x.shape()[axis].as_extent().ok_or_else(unknown)?;
     let last = x.rank() - 1;
     let parts = x.shape()[last].as_extent().ok_or_else(unknown)?;
@@ -141,12 +149,12 @@ fn transform(call: &Call<'_, '_, '_>, axis: i64) -> Result<Vec<Value>> {
     let axis = call.axis(axis, x.rank())?;
     let flags = [call.flag("inverse", false)?, call.flag("onesided", false)?];
     let length = match call.number(1)? {
-        Some(length) => length as usize,
+        Some(length) => listed(&[length as i64])?,
         None => {
             let extent = x.shape()[axis]
                 .as_extent()
                 .ok_or_else(|| refuse(Class::Shape, format!("a transform of {}", x.ty())))?;
-            if flags == [true, true] { 2 * (extent - 1) } else { extent }
+            if flags == [true, true] { 2 * extent.saturating_sub(1) } else { extent }
         }
     };
     one(fourier(&x, axis, length, flags)?)
@@ -171,6 +179,7 @@ fn short_time(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         return Err(Diagnostic::new(format!("frames of {length} every {step} of {samples}")));
     }
     let frames = 1 + (samples - length) / step;
+    listed(&[frames, length])?;
     let starts = (0..frames).flat_map(|f| (0..length).map(move |n| (f * step + n) as i32));
     let numbers = Literal::from_vec(&[frames as usize, length as usize], starts.collect())?;
     let mut all = x.index_select(1, &Tensor::constant(numbers));

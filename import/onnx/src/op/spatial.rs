@@ -1,6 +1,6 @@
 //! Sampling of images at computed positions, and their parts.
 
-use super::{Call, Row, one, row};
+use super::{Call, Row, listed, one, row};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::op::{Binary, Unary};
@@ -34,15 +34,16 @@ pub(super) const ROWS: &[Row] = &[
 
 /// Known extents of some axes.
 fn extents(x: &Tensor, from: usize) -> Result<Vec<i64>> {
-    let known: Option<Vec<i64>> = x.shape()[from..].iter().map(Dim::as_constant).collect();
+    let known = x.shape().get(from..).unwrap_or_default();
+    let known: Option<Vec<i64>> = known.iter().map(Dim::as_constant).collect();
     known.ok_or_else(|| refuse(Class::Shape, format!("the extents of {}", x.ty())))
 }
 
 fn affine_grid(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let (theta, size) = (call.tensor(0)?, call.ints(1)?);
     let corners = call.flag("align_corners", false)?;
+    let count = listed(&size[size.len().min(2)..])?;
     let space: Vec<usize> = size.iter().skip(2).map(|n| *n as usize).collect();
-    let count = space.iter().product::<usize>();
     let position = |n: usize, extent: usize| {
         let (n, extent) = (n as f64, extent as f64);
         match corners {
@@ -90,7 +91,7 @@ fn reflected(x: &Tensor, low: f64, high: f64) -> Tensor {
 }
 
 fn grid_sample(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
-    let (x, grid) = (call.tensor(0)?, call.tensor(1)?);
+    let (x, grid) = (call.tensor(0)?, call.ranked(1, 2)?);
     let space = extents(&x, 2)?;
     let corners = call.flag("align_corners", false)?;
     let outside = match call.text("padding_mode", "zeros")? {
@@ -222,14 +223,19 @@ fn col_to_image(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     };
     let (strides, dilations) = (list("strides", vec![1; axes])?, list("dilations", vec![1; axes])?);
     let pads = list("pads", vec![0; 2 * axes])?;
-    let area: i64 = window.iter().product();
+    let area = listed(&window)? as i64;
+    listed(&size)?;
+    if strides.contains(&0) {
+        return call.refuse("strides", 0);
+    }
     let counts: Vec<i64> = (0..axes)
         .map(|n| {
             let reach = dilations[n] * (window[n] - 1) + 1;
             (size[n] + pads[n] + pads[axes + n] - reach) / strides[n] + 1
         })
         .collect();
-    let number: i64 = counts.iter().product();
+    let number = listed(&counts)? as i64;
+    listed(&[area, number])?;
     let pixels: i64 = size.iter().product();
     // The pixel of each element of a window, or one beyond the image.
     let mut pixel = Vec::with_capacity((area * number) as usize);

@@ -1,6 +1,8 @@
 //! Models that are made here: names, parameters, dimension variables, functions, bodies, and files
 //! that are wrong. The ops have ONNX's own tests.
 
+mod mutants;
+
 use crate::proto::*;
 use crate::{Class, Imported, Options, read};
 use bytes::Bytes;

@@ -1,0 +1,223 @@
+//! Models of the node tests, each with something wrong: an import gives a graph or an error.
+
+use super::nowhere;
+use crate::proto::*;
+use crate::{Options, inputs, read, read_tensor};
+use bytes::Bytes;
+use prost::Message;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use wengert_ci::{onnx_suite, tier};
+use wengert_core::Literal;
+use wengert_testing::Random;
+
+/// Integers that are wrong, or nearly, wherever one is expected.
+const INTEGERS: [i64; 14] =
+    [0, 1, -1, 2, -2, 3, 5, 7, 100, -100, 1 << 31, 1 << 40, i64::MAX, i64::MIN];
+
+#[test]
+fn no_mutant_panics() {
+    let mut folders = vec![];
+    for folder in [onnx_suite::node_tests().unwrap(), onnx_suite::microsoft_tests().unwrap()] {
+        folders.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    folders.retain(|folder| folder.join("model.onnx").is_file());
+    folders.sort();
+    let rounds = if tier::is_deep() { 30 } else { 1 };
+    let mut bad = vec![];
+    for (seed, folder) in (0..rounds).flat_map(|_| &folders).enumerate() {
+        let mut random = Random(seed as u64);
+        let (bytes, options) = mutant(&mut random, folder);
+        let import = AssertUnwindSafe(|| read("m.onnx", bytes, &nowhere, &options).is_ok());
+        if catch_unwind(import).is_err() {
+            bad.push(format!("{} of seed {seed}", folder.display()));
+        }
+    }
+    assert!(bad.is_empty(), "{} panics:\n{}", bad.len(), bad.join("\n"));
+}
+
+/// The bytes of a model with one to three mutations, and inputs that are bound.
+fn mutant(random: &mut Random, folder: &Path) -> (Bytes, Options) {
+    let bytes = Bytes::from(std::fs::read(folder.join("model.onnx")).unwrap());
+    let mut options = Options::default();
+    if random.chance(50) {
+        options = bound(random, folder, bytes.clone());
+    }
+    if random.chance(10) {
+        return (bytes_changed(random, &bytes), options);
+    }
+    let mut model = ModelProto::decode(bytes).unwrap();
+    for _ in 0..1 + random.below(3) {
+        change(random, &mut model);
+    }
+    (model.encode_to_vec().into(), options)
+}
+
+/// Binds small inputs to their values, or to wrong ones.
+fn bound(random: &mut Random, folder: &Path, model: Bytes) -> Options {
+    let mut options = Options::default();
+    let names = inputs("m.onnx", model, &nowhere).unwrap_or_default();
+    for (n, name) in names.into_iter().enumerate() {
+        let path: PathBuf = folder.join(format!("test_data_set_0/input_{n}.pb"));
+        let value = std::fs::read(path).ok().and_then(|bytes| read_tensor(bytes.into()).ok());
+        let Some(mut value) = value.filter(|value| value.len() <= 64) else { continue };
+        if value.dtype().is_integer() && random.chance(50) {
+            let wrong = (0..value.len()).map(|_| integer(random)).collect();
+            let wrong = Literal::from_vec(value.shape(), wrong).unwrap();
+            value = wrong.convert(value.dtype());
+        }
+        options.bound.insert(name, value);
+    }
+    options
+}
+
+fn integer(random: &mut Random) -> i64 {
+    *random.pick(&INTEGERS)
+}
+
+fn bytes_changed(random: &mut Random, bytes: &Bytes) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    match random.below(3) {
+        0 => bytes.truncate(random.below(bytes.len())),
+        _ => {
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(bytes.len());
+                bytes[at] ^= 1 << random.below(8);
+            }
+        }
+    }
+    bytes.into()
+}
+
+fn change(random: &mut Random, model: &mut ModelProto) {
+    let kind = random.below(10);
+    if kind == 0 {
+        if let Some(opset) = model.opset_import.first_mut() {
+            opset.version = Some(random.below(30) as i64);
+        }
+        return;
+    }
+    let graph = model.graph.get_or_insert_default();
+    match kind {
+        1..=3 => inputs_changed(random, graph),
+        4 if !graph.initializer.is_empty() => {
+            let at = random.below(graph.initializer.len());
+            tensor(random, &mut graph.initializer[at]);
+        }
+        _ if !graph.node.is_empty() => {
+            let at = random.below(graph.node.len());
+            node(random, &mut graph.node[at]);
+        }
+        _ => {}
+    }
+}
+
+/// Another rank, extent or dtype of an input.
+fn inputs_changed(random: &mut Random, graph: &mut GraphProto) {
+    if graph.input.is_empty() {
+        return;
+    }
+    let at = random.below(graph.input.len());
+    let ty = graph.input[at].r#type.get_or_insert_default();
+    let ty = ty.tensor_type.get_or_insert_default();
+    let dims = &mut ty.shape.get_or_insert_default().dim;
+    let extent = |random: &mut Random| match random.chance(20) {
+        true => DimensionProto { dim_value: None, dim_param: Some("n".into()) },
+        false => DimensionProto { dim_value: Some(integer(random)), dim_param: None },
+    };
+    match random.below(5) {
+        0 => ty.elem_type = Some(random.below(30) as i32),
+        1 => dims.clear(),
+        2 => drop(dims.pop()),
+        3 => {
+            let at = random.below(dims.len() + 1);
+            dims.insert(at, extent(random));
+        }
+        _ if !dims.is_empty() => {
+            let at = random.below(dims.len());
+            dims[at] = extent(random);
+        }
+        _ => {}
+    }
+}
+
+/// Other extents, values or another dtype.
+fn tensor(random: &mut Random, tensor: &mut TensorProto) {
+    match random.below(4) {
+        0 => tensor.data_type = Some(random.below(30) as i32),
+        1 => tensor.dims.push(integer(random)),
+        2 => drop(tensor.dims.pop()),
+        _ => {
+            for value in &mut tensor.int64_data {
+                *value = integer(random);
+            }
+            if let Some(raw) = &tensor.raw_data
+                && tensor.data_type == Some(7)
+            {
+                let wrong = (0..raw.len() / 8).flat_map(|_| integer(random).to_le_bytes());
+                tensor.raw_data = Some(wrong.collect::<Vec<u8>>().into());
+            }
+        }
+    }
+}
+
+/// Other operands or attributes of a node.
+fn node(random: &mut Random, node: &mut NodeProto) {
+    match random.below(6) {
+        0 if !node.input.is_empty() => {
+            let at = random.below(node.input.len());
+            node.input.remove(at);
+        }
+        1 if !node.input.is_empty() => {
+            let (at, from) = (random.below(node.input.len()), random.below(node.input.len()));
+            node.input[at] = node.input[from].clone();
+        }
+        2 if !node.input.is_empty() => {
+            let at = random.below(node.input.len());
+            node.input[at].clear();
+        }
+        _ if !node.attribute.is_empty() => {
+            let at = random.below(node.attribute.len());
+            if random.chance(15) {
+                node.attribute.remove(at);
+            } else {
+                attribute(random, &mut node.attribute[at]);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn attribute(random: &mut Random, attribute: &mut AttributeProto) {
+    if let Some(graph) = &mut attribute.g {
+        if !graph.node.is_empty() {
+            let at = random.below(graph.node.len());
+            node(random, &mut graph.node[at]);
+        }
+        return inputs_changed(random, graph);
+    }
+    match random.below(5) {
+        0 => attribute.r#type = Some(random.below(15) as i32),
+        1 => drop(attribute.ints.pop()),
+        2 => attribute.ints.push(integer(random)),
+        _ => {
+            for value in &mut attribute.ints {
+                if random.chance(50) {
+                    *value = integer(random);
+                }
+            }
+            if attribute.i.is_some() {
+                attribute.i = Some(integer(random));
+            }
+            if let Some(value) = &mut attribute.f {
+                *value = *random.pick(&[0.0, -1.0, f32::NAN, f32::INFINITY, 1e30]);
+            }
+            if let Some(text) = &mut attribute.s {
+                text.pop();
+            }
+            if let Some(value) = &mut attribute.t {
+                tensor(random, value);
+            }
+        }
+    }
+}
