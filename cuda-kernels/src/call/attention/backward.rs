@@ -16,7 +16,7 @@ use super::columns::{Columns, Numbers};
 use super::mma::Work;
 use super::rows::Rows;
 use super::scores::{Block, together};
-use super::{Engine, Problem, Slots, Twice, begin, engine};
+use super::{Engine, Problem, Twice, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Special, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
@@ -72,8 +72,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let c = Rows::new(code, problem, c, call.out(), call.queries, head);
     let bias = problem.bias_of(code, bias, head);
     let of_queries = [l, m].map(|pointer| problem.logarithms(code, pointer, head));
-    let numbers = (across && engine.ahead() > 0)
-        .then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
+    let numbers = across.then(|| Numbers::new(&mut draft, engine, of_queries, call.queries));
     let (code, functions) = (&mut draft.code, &mut draft.functions);
     // Rows and columns of the product for the scores, and of the one for the cotangent of
     // probabilities.
@@ -84,10 +83,10 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let out = out.map(|out| Rows::new(code, problem, out, call.out(), call.queries, head));
     let kept = (!across).then(|| {
         let [l, m] = of_queries;
-        let l = of_slots(code, problem, engine.rows(), first, l);
+        let l = of_rows(code, problem, engine, first, l);
         let m = match &out {
-            Some(out) => sums_of_slots(code, problem, engine, [out, &c], [first, m]),
-            None => of_slots(code, problem, engine.rows(), first, m),
+            Some(out) => sums_of_rows(code, problem, engine, [out, &c], [first, m]),
+            None => of_rows(code, problem, engine, first, m),
         };
         used(code, problem, engine, [l, m])
     });
@@ -105,18 +104,12 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let mut walk = |code: &mut Code| {
         along.each(code, &tiles[..2], [from, to], |code, rows, from, met, numbers| {
             let block = Block { problem, engine, across, bias, prefix, first: [first, from] };
-            let (l, m) = match (&kept, numbers) {
-                (Some(kept), _) => kept.clone(),
-                (None, Some(at)) => {
-                    along.numbers.as_ref().expect("they came along").of(code, engine, at)
-                }
-                (None, None) => {
-                    let columns = engine.columns();
-                    let both = of_queries.map(|at| of_slots(code, problem, columns, from, at));
-                    used(code, problem, engine, both)
-                }
-            };
             let products = engine.product(code, &rows[0], &met[0], None);
+            let of_queries = match (&kept, numbers) {
+                (Some(kept), _) => OfQueries::Kept(kept),
+                (None, shared) => OfQueries::Shared(shared.expect("columns are queries")),
+            };
+            let l = of_queries.l(code, engine);
             let back: Vec<Reg> = l.iter().map(|l| negated(code, l)).collect();
             let of_query = |at: usize| if across { at % width } else { at / width };
             let scores = match bias {
@@ -137,8 +130,10 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
             let p: Vec<Reg> =
                 moved.into_iter().map(|moved| powers.power(code, functions, moved)).collect();
             let of_other = |at: usize| if across { at / width } else { at % width };
-            let negative: Vec<Reg> =
-                (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect();
+            let negative = |code: &mut Code| -> Vec<Reg> {
+                let m = of_queries.m(code, engine);
+                (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect()
+            };
             let slopes = engine.product(code, &rows[1], &met[1], Some(&negative));
             let s: Vec<Reg> = (slopes.iter().zip(&p))
                 .map(|(difference, p)| code.binary(Binary::Mul, ty, *p, *difference))
@@ -154,7 +149,6 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
         let logarithm = call.queries as i64 * wide.size();
         let moved = [(q.address, row), (c.address, row)]
             .into_iter()
-            .chain(of_queries.map(|address| (address, logarithm)))
             .chain(along.numbers.as_ref().map(|numbers| (numbers.address, logarithm)))
             .chain(bias.map(|bias| (bias.address, bias.head)))
             .filter(|(_, bytes)| *bytes > 0);
@@ -190,9 +184,33 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * heads)
 }
 
+/// l, in the unit of powers, and −m of the thread's queries of a block of scores.
+enum OfQueries<'a> {
+    /// Rows are queries: the thread keeps them in registers.
+    Kept(&'a (Vec<Reg>, Vec<Twice>)),
+    /// Columns are queries: they are in shared memory, at an address.
+    Shared((&'a Numbers, Reg)),
+}
+
+impl OfQueries<'_> {
+    fn l(&self, code: &mut Code, engine: &dyn Engine) -> Vec<Reg> {
+        match self {
+            OfQueries::Kept((l, _)) => l.clone(),
+            OfQueries::Shared((numbers, at)) => numbers.l(code, engine, *at),
+        }
+    }
+
+    fn m(&self, code: &mut Code, engine: &dyn Engine) -> Vec<Twice> {
+        match self {
+            OfQueries::Kept((_, m)) => m.clone(),
+            OfQueries::Shared((numbers, at)) => numbers.m(code, engine, *at),
+        }
+    }
+}
+
 /// m of the thread's queries in a block that begins with `first`: the sums of the products of two
 /// rows. The lanes that share a row add up parts of it, and the first one stores the sum.
-fn sums_of_slots(
+fn sums_of_rows(
     code: &mut Code,
     problem: &Problem<'_>,
     engine: &dyn Engine,
@@ -248,14 +266,15 @@ fn sums_of_slots(
 }
 
 /// A number of each of the thread's queries that is in range, from a row of numbers of a head.
-fn of_slots(
+/// Rows are queries.
+fn of_rows(
     code: &mut Code,
     problem: &Problem<'_>,
-    slots: &Slots,
+    engine: &dyn Engine,
     first: Reg,
     address: Reg,
 ) -> Vec<Reg> {
-    let (wide, queries) = (problem.wide(), problem.call.queries);
+    let (wide, queries, slots) = (problem.wide(), problem.call.queries, engine.rows());
     let begin = code.binary(Binary::Add, Type::S32, first, slots.first);
     let address = advance(code, address, begin, wide.size());
     let mut one = |far: &i64| {

@@ -23,7 +23,7 @@ use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
 use super::rows::{Division, Held, Rows, Share, Tile};
-use super::{Engine, Slots};
+use super::{Added, Engine, Slots};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
 
 /// Rows, and columns, of threads.
@@ -216,7 +216,7 @@ impl Engine for Fma {
         code: &mut Code,
         rows: &Held,
         columns: &Tile,
-        added: Option<&[Reg]>,
+        added: Option<Added<'_>>,
     ) -> Vec<Reg> {
         let (shape, own, vector) = (&self.shape, self.shape.own(), self.shape.sums.vector());
         let sums: Vec<Reg> =
@@ -240,8 +240,9 @@ impl Engine for Fma {
                 }
             }
         });
-        for (sum, added) in sums.iter().zip(added.unwrap_or_default()) {
-            code.binary_into(*sum, Binary::Add, shape.sums.wide(), *sum, *added);
+        let added = added.map(|added| added(code)).unwrap_or_default();
+        for (sum, added) in sums.iter().zip(added) {
+            code.binary_into(*sum, Binary::Add, shape.sums.wide(), *sum, added);
         }
         sums
     }

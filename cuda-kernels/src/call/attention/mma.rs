@@ -30,7 +30,7 @@ use super::super::draft::Draft;
 use super::super::index::divide;
 use super::super::number::{Number, Place};
 use super::rows::{Division, Held, Rows, Share, Tile};
-use super::{Engine, Slots};
+use super::{Added, Engine, Slots};
 use crate::ptx::{Binary, Code, Inst, Operand, Reg, Space, Ternary, Type};
 use wengert_core::DType;
 use wengert_core::call::Attention;
@@ -294,10 +294,11 @@ impl Engine for Mma {
         code: &mut Code,
         rows: &Held,
         columns: &Tile,
-        added: Option<&[Reg]>,
+        added: Option<Added<'_>>,
     ) -> Vec<Reg> {
         let shape = &self.shape;
-        let sums: Vec<Reg> = match added {
+        let added = added.map(|added| added(code));
+        let sums: Vec<Reg> = match &added {
             None => Mma::zeros_of(code, shape.high * shape.columns / 2),
             Some(added) => added.iter().map(|_| code.reg_of(Type::F32)).collect(),
         };
@@ -316,7 +317,8 @@ impl Engine for Mma {
                 for (n, b) in b.chunks(2).enumerate() {
                     for (m, a) in a.iter().enumerate() {
                         // The first instruction adds to the given numbers, the others to sums.
-                        let before = if depth == 0 { added.unwrap_or(&sums) } else { &sums };
+                        let before =
+                            if depth == 0 { added.as_ref().unwrap_or(&sums) } else { &sums };
                         let [d, c] = [&sums, before].map(|of| self.fragment(of, m, column / 8 + n));
                         self.multiply(code, d, a, b, c);
                     }

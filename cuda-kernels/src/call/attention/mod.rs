@@ -62,6 +62,16 @@ struct Slots {
     far: Vec<i64>,
 }
 
+impl Slots {
+    /// Whether they are pairs of neighbours.
+    fn pairs(&self) -> bool {
+        self.far.chunks(2).all(|pair| matches!(pair, [a, b] if *b == a + 1))
+    }
+}
+
+/// Emits the numbers that are added to the scores of a thread.
+type Added<'a> = &'a dyn Fn(&mut Code) -> Vec<Reg>;
+
 /// A number in two registers. A lane's accumulators of a fragment of scores are four consecutive
 /// registers, in which a number of a row or of a column occurs twice.
 type Twice = [Reg; 2];
@@ -103,13 +113,13 @@ trait Engine {
     /// A tile of rows as the left operand of products with all blocks of columns. It has arrived.
     fn hold(&self, code: &mut Code, tile: &Tile) -> Held;
     /// Scores of the thread: sums of products of the rows of two tiles, and a number added to
-    /// each of them.
+    /// each of them. The numbers are emitted where the engine adds them.
     fn product(
         &self,
         code: &mut Code,
         rows: &Held,
         columns: &Tile,
-        added: Option<&[Reg]>,
+        added: Option<Added<'_>>,
     ) -> Vec<Reg>;
     /// Sums initialised to 0.
     fn zeros(&self, code: &mut Code) -> Vec<Reg>;
