@@ -20,6 +20,12 @@ impl<T: Copy> Rows<T> {
         self.at.wrapping_add(position * self.distance)
     }
 
+    /// The same rows of numbers of the same size.
+    pub fn cast<U: Copy>(self) -> Rows<U> {
+        assert_eq!(size_of::<T>(), size_of::<U>(), "rows stay where they are");
+        Rows { at: self.at.cast(), distance: self.distance }
+    }
+
     /// The rows from `position` on.
     pub fn at(self, position: usize) -> Self {
         Rows { at: self.row(position), ..self }
@@ -76,7 +82,18 @@ impl Products<'_> {
         rhs: View<T>,
     ) {
         let (order, addends) = (Order::Chain, Addends::NONE);
-        let product = Product { size, order, lhs, rhs, out, row, add, addends };
+        let product = Product {
+            size,
+            order,
+            lhs,
+            rhs,
+            out,
+            row,
+            add,
+            addends,
+            beside: &[],
+            one_strip: false,
+        };
         // SAFETY: the caller's promise is the same.
         unsafe { multiply(self.simd, self.free, &product, |_| ()) };
     }

@@ -50,6 +50,18 @@ impl Follower<'_> {
         self.nest.scratch_bytes()
     }
 
+    /// The buffers with one element for each of so many rows, which are all: their addresses, and
+    /// the bytes of an element. Each address occurs once, that of the tile included.
+    pub fn elements(&self, rows: usize) -> impl Iterator<Item = (*const u8, usize)> + '_ {
+        let at = |n: usize| self.spans[n].pointer().cast_const();
+        let new = move |n: &usize| (0..*n).all(|before| at(before) != at(*n));
+        let size = move |n: usize| {
+            let bytes = self.nest.parameters[n].bytes;
+            (rows > 0 && bytes.is_multiple_of(rows)).then(|| (at(n), bytes / rows))
+        };
+        (0..self.spans.len()).filter(new).filter_map(size).filter(|(_, size)| *size > 0)
+    }
+
     /// Runs some rows; `scratch` begins at a multiple of [`crate::memory::ALIGNMENT`].
     ///
     /// # Safety

@@ -85,6 +85,8 @@ impl CompiledGemm {
                 row: n,
                 add: false,
                 addends: Addends::NONE,
+                beside: &[],
+                one_strip: false,
             };
             // SAFETY: the arguments were checked. A block of these columns belongs to one task,
             // and the shared memory has room for all blocks.

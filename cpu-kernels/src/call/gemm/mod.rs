@@ -2,7 +2,8 @@
 //! thread. The follower runs on each part of a tile whose sums are final, while it is in the cache.
 //!
 //! Sums are computed in out itself, with two exceptions: out has another dtype than the sums, or
-//! the residual aliases out and is still needed. Then they are in scratch memory.
+//! the residual aliases out and is still needed. Then they are in scratch memory: those of a tile,
+//! or, if one block of k completes them, those of one strip of it.
 
 mod divided;
 mod tiling;
@@ -12,7 +13,7 @@ use super::finish::{Places, finish};
 use super::panel::View;
 use super::product::addends::Addends;
 use super::product::blocks::SUMS;
-use super::product::{self, Made, Order, Product, multiply};
+use super::product::{self, Beside, Made, Order, Product, multiply};
 use super::together::Member;
 use super::{Arguments, Compile, Kernels, array, room, take};
 use crate::memory::Workspace;
@@ -27,6 +28,8 @@ use wengert_core::call::{Gemm, Matrix};
 const SHORT: usize = 2048;
 /// Elements of rhs that are worth two threads.
 const WORTH: usize = 1 << 17;
+/// Most buffers of a follower that are prefetched.
+const BESIDE: usize = 8;
 /// Multiple of a panel's columns, for all kernels.
 const PANELS: usize = 32;
 
@@ -57,7 +60,8 @@ impl Tile {
 
 /// Estimate of the time that one thread takes for products with these extents: batch, m, n, k.
 pub(super) fn time(extents: [usize; 4]) -> Duration {
-    tiling::time(extents, 0)
+    let grain = Grain { threads: 1, tile: [1, 1], apart: false, lying: 0, pairs: false };
+    grain.time(extents)
 }
 
 /// Products with a common rhs are one product of more rows, if the rows of lhs are evenly spaced
@@ -158,6 +162,11 @@ impl CompiledGemm {
         self.call.result != self.call.accumulate || (self.call.addends.residual && in_place)
     }
 
+    /// The rows of a tile's sums that exist at a time, if they are apart and not all.
+    fn strip_rows<T: Element>(&self, simd: Simd) -> Option<usize> {
+        product::strip_rows::<T>(simd, self.call.k).filter(|_| self.order == Order::Chain)
+    }
+
     fn run_with<T: Element, R: Element<Wide = T::Wide>>(
         &self,
         workspace: &Workspace,
@@ -171,11 +180,16 @@ impl CompiledGemm {
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
         let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
         let extents = [call.batch, call.m, call.n, call.k];
-        let threads = workspace.pool().threads_for(tiling::time(extents, lying));
+        let pool = workspace.pool();
+        let simd = workspace.simd();
+        let apart = self.sums_apart(true) && self.strip_rows::<T>(simd).is_none();
+        let pairs = T::kernels_of_pairs(simd).is_some();
+        let grain = Grain { threads: pool.threads(), tile, apart, lying, pairs };
+        let threads = pool.threads_for(grain.time(extents));
         if let Some(divided) = self.divided(threads) {
             return self.run_divided::<T, R>(workspace, arguments, follower, divided);
         }
-        let grain = Grain { threads, tile, apart: self.sums_apart(true), lying };
+        let grain = Grain { threads, ..grain };
         let Tiling { rows, columns, batches } = Tiling::new(self.order, extents, grain);
         let (down, across) = (call.m.div_ceil(rows), call.n.div_ceil(columns));
         let turns = Turns::new([down, across], grain.threads);
@@ -194,7 +208,7 @@ impl CompiledGemm {
                 }
             }
         };
-        Ok(workspace.pool().parallel_for(tasks, task)?)
+        Ok(pool.parallel_for(tasks, task)?)
     }
 
     /// Computes one tile of out.
@@ -216,8 +230,10 @@ impl CompiledGemm {
         let places = self.places::<R>(arguments, tile);
         let apart = self.sums_apart(std::ptr::eq(places.residual, places.out));
         let (mut free, behind) = self.scratch_and_behind(scratch);
+        let strip = self.strip_rows::<T>(simd).filter(|_| apart);
         let (sums, row) = if apart {
-            (take::<T::Wide>(&mut free, m * n).as_mut_ptr(), n)
+            let rows = strip.map_or(m, |rows| rows.min(m));
+            (take::<T::Wide>(&mut free, rows * n).as_mut_ptr(), n)
         } else {
             // Not apart, so the result has the dtype of the sums.
             (places.out.cast::<T::Wide>(), places.out_row)
@@ -235,7 +251,20 @@ impl CompiledGemm {
         let [lhs, rhs] = self.operands::<T>(arguments, tile);
         let size = [m, n, self.call.k];
         let order = self.order;
-        let product = Product { size, order, lhs, rhs, out: sums, row, add: false, addends };
+        let mut beside = [Beside::NOWHERE; BESIDE];
+        let count = self.beside(follower, tile, &mut beside);
+        let product = Product {
+            size,
+            order,
+            lhs,
+            rhs,
+            out: sums,
+            row,
+            add: false,
+            addends,
+            beside: &beside[..count],
+            one_strip: strip.is_some(),
+        };
         // SAFETY: the view's elements exist, since the arguments were checked; the sums and the
         // scratch memory belong to this task.
         unsafe {
@@ -245,7 +274,8 @@ impl CompiledGemm {
                     first: [i + rows.start, j + columns.start],
                     size: [rows.len(), columns.len()],
                 };
-                let sums = sums.add(rows.start * row + columns.start).cast_const();
+                let start = if strip.is_some() { 0 } else { rows.start };
+                let sums = sums.add(start * row + columns.start).cast_const();
                 let sums = if apart || !added { Some((sums, row)) } else { None };
                 self.finish::<R>(simd, behind, arguments, follower, part, sums);
             });
@@ -260,6 +290,18 @@ impl CompiledGemm {
             View { at, row: matrix.row, column: matrix.column }
         };
         [view(0, &self.call.lhs).from(i, 0), view(1, &self.call.rhs).from(0, j)]
+    }
+
+    /// What a follower reads or writes besides a tile, or the first of it.
+    fn beside(&self, follower: Option<&Follower<'_>>, tile: Tile, room: &mut [Beside]) -> usize {
+        let Some(follower) = follower else { return 0 };
+        let (call, at) = (&self.call, tile.at(&self.call));
+        let elements = follower.elements(call.batch * call.m * call.out_row());
+        let places = room.iter_mut().zip(elements).map(|(place, (first, size))| {
+            let row = call.out_row() * size;
+            *place = Beside { at: first.wrapping_add(at * size), row, size };
+        });
+        places.count()
     }
 
     /// Where a tile and its addends are. The sums are in out.

@@ -31,6 +31,8 @@ pub(super) struct Grain {
     /// Most rows of a tile that reads rhs unpacked; see
     /// [`product::lying`](crate::call::product::lying).
     pub lying: usize,
+    /// Whether an instruction multiplies pairs, in half of the time of two multiplications.
+    pub pairs: bool,
 }
 
 /// Most sums of a tile that are computed outside of out: they stay in L2.
@@ -56,29 +58,30 @@ const LONG: usize = 1 << 33;
 /// Tasks for each thread if the packing does not depend on the division.
 const EACH: usize = 4;
 
-/// Cost of a tile in multiplications and additions; a tile of at most `lying` rows reads rhs
-/// unpacked.
-pub(super) fn cost(rows: usize, columns: usize, k: usize, lying: usize) -> usize {
-    let product =
-        rows.saturating_mul(columns).saturating_mul(k.saturating_mul(2).saturating_add(SUM));
-    let lines = match () {
-        () if rows <= FEW => columns.saturating_mul(READING),
-        () if rows <= lying => rows.saturating_mul(PACKING),
-        () => rows.saturating_add(columns).saturating_mul(PACKING),
-    };
-    product.saturating_add(lines.saturating_mul(k))
-}
+impl Grain {
+    /// Cost of a tile in multiplications and additions that are not of pairs.
+    pub fn cost(&self, rows: usize, columns: usize, k: usize) -> usize {
+        let terms = if self.pairs { k } else { k.saturating_mul(2) };
+        let product = rows.saturating_mul(columns).saturating_mul(terms.saturating_add(SUM));
+        let lines = match () {
+            () if rows <= FEW => columns.saturating_mul(READING),
+            () if rows <= self.lying => rows.saturating_mul(PACKING),
+            () => rows.saturating_add(columns).saturating_mul(PACKING),
+        };
+        product.saturating_add(lines.saturating_mul(k))
+    }
 
-/// Estimate of the time that one thread takes for the product.
-pub(super) fn time([batch, m, n, k]: [usize; 4], lying: usize) -> Duration {
-    let tasks = cost(m, n, k, lying).saturating_mul(batch) / TASK;
-    TIME.saturating_mul(u32::try_from(tasks).unwrap_or(u32::MAX))
+    /// Estimate of the time that one thread takes for the product.
+    pub fn time(&self, [batch, m, n, k]: [usize; 4]) -> Duration {
+        let tasks = self.cost(m, n, k).saturating_mul(batch) / TASK;
+        TIME.saturating_mul(u32::try_from(tasks).unwrap_or(u32::MAX))
+    }
 }
 
 impl Tiling {
     pub fn new(order: Order, [batch, m, n, k]: [usize; 4], grain: Grain) -> Self {
-        let Grain { threads, tile: [high, wide], apart, lying } = grain;
-        let whole = cost(m, n, k, lying);
+        let Grain { threads, tile: [high, wide], apart, .. } = grain;
+        let whole = grain.cost(m, n, k);
         let total = whole.saturating_mul(batch);
         // Small products share tasks; every thread gets some tasks.
         let target = if threads == 1 {
@@ -119,7 +122,7 @@ impl Tiling {
             for across in steps(n.div_ceil(COLUMNS), n.div_ceil(wide)) {
                 // Any number of rows is computed in strips of about equal height.
                 let (rows, columns) = (part(m, down, 1), part(n, across, wide));
-                let tile = cost(rows, columns, k, lying);
+                let tile = grain.cost(rows, columns, k);
                 let tasks =
                     batch.saturating_mul(m.div_ceil(rows)).saturating_mul(n.div_ceil(columns));
                 let time = tile.saturating_mul(tasks.div_ceil(threads));
@@ -185,7 +188,7 @@ fn part(extent: usize, count: usize, unit: usize) -> usize {
 mod tests {
     use super::*;
 
-    const GRAIN: Grain = Grain { threads: 2, tile: [14, 32], apart: false, lying: 0 };
+    const GRAIN: Grain = Grain { threads: 2, tile: [14, 32], apart: false, lying: 0, pairs: false };
 
     fn tiling(extents: [usize; 4], threads: usize) -> Tiling {
         Tiling::new(Order::Chain, extents, Grain { threads, ..GRAIN })
@@ -207,7 +210,7 @@ mod tests {
                 let t = tiling([1, m, n, k], threads);
                 let tiles = m.div_ceil(t.rows) * n.div_ceil(t.columns);
                 assert!(tiles >= threads, "{m} {n} {k}: {t:?}");
-                assert!(cost(t.rows, t.columns, k, 0) >= TASK / 2, "{m} {n} {k}: {t:?}");
+                assert!(GRAIN.cost(t.rows, t.columns, k) >= TASK / 2, "{m} {n} {k}: {t:?}");
                 assert!(m <= FEW || t.columns <= COLUMNS, "{m} {n} {k}: {t:?}");
             }
         }

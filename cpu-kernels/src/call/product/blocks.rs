@@ -47,7 +47,7 @@ pub(in crate::call) unsafe fn add<N: Number>(sums: *mut N, terms: *const N, coun
     sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum = sum.add(*term));
 }
 
-impl<T: Element> Part<T> {
+impl<T: Element> Part<'_, T> {
     /// Computes a product of few rows, block by block.
     ///
     /// # Safety

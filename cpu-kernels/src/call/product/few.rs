@@ -67,7 +67,7 @@ struct Block<N> {
     panel: usize,
 }
 
-impl<T: Element> Part<T> {
+impl<T: Element> Part<'_, T> {
     /// The number of leading columns that [`few`](Self::few) computes: those of whole panels, if
     /// there are few rows and rhs is contiguous along one of its axes.
     pub(super) fn columns_of_few(&self) -> usize {

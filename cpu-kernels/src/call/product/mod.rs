@@ -100,6 +100,7 @@ use super::{room, take};
 use crate::simd::Simd;
 use addends::Addends;
 use pack::{Lines, SIDE, SLACK};
+pub(super) use prefetch::Beside;
 use std::ops::Range;
 use strip::Kernels;
 use wengert_core::call::{Gemm, Matrix};
@@ -149,7 +150,7 @@ impl Order {
 }
 
 /// A product, or a part of one.
-pub(super) struct Product<T: Element> {
+pub(super) struct Product<'a, T: Element> {
     /// Rows of lhs and out, columns of rhs and out, and the length of the sums.
     pub size: [usize; 3],
     pub order: Order,
@@ -163,6 +164,21 @@ pub(super) struct Product<T: Element> {
     /// Added to the sums while they are in registers, if the kernel does that; see
     /// [`Made::added`].
     pub addends: Addends<T::Wide>,
+    /// What is read when a part is complete; it is prefetched.
+    pub beside: &'a [Beside],
+    /// Whether out has room for one strip only, in which each part is done before the next one
+    /// begins; see [`strip_rows`].
+    pub one_strip: bool,
+}
+
+/// The most rows of out that a product of `k` terms computes before it is done with them, if its
+/// sums are complete after one block of k.
+pub(super) fn strip_rows<T: Element>(simd: Simd, k: usize) -> Option<usize> {
+    let (kernels, depth) = match T::kernels_of_pairs(simd) {
+        Some(kernels) => (kernels, 2 * DEPTH),
+        None => (T::Wide::kernels(simd)?, DEPTH),
+    };
+    (1..=depth).contains(&k).then_some(kernels.rows().max(FEW))
 }
 
 /// A part of a product whose sums are final.
@@ -221,10 +237,11 @@ fn lying_block(depth: usize, row: usize, rows: usize) -> usize {
 pub(super) unsafe fn multiply<T: Element>(
     simd: Simd,
     mut free: &mut [u8],
-    product: &Product<T>,
+    product: &Product<'_, T>,
     mut done: impl FnMut(Made),
 ) {
-    let Product { size: [m, n, k], order, lhs, rhs, out, row, add, addends } = *product;
+    let Product { size: [m, n, k], order, lhs, rhs, out, row, add, addends, beside, one_strip } =
+        *product;
     if m == 0 || n == 0 {
         return;
     }
@@ -250,9 +267,22 @@ pub(super) unsafe fn multiply<T: Element>(
             Some(kernels) => (kernels, true),
             None => (kernels, false),
         };
-        let mut part =
-            Part { simd, kernels, pairs, size: [m, n, k], block, lhs, rhs, out, row, add, addends };
-        if n == 1 && row == 1 {
+        let mut part = Part {
+            simd,
+            kernels,
+            pairs,
+            size: [m, n, k],
+            block,
+            lhs,
+            rhs,
+            out,
+            row,
+            add,
+            addends,
+            beside,
+            one_strip,
+        };
+        if n == 1 && row == 1 && !one_strip {
             // A column is a row whose vectors lie along the rows of lhs.
             let addends = Addends::NONE;
             part = Part {
@@ -261,6 +291,7 @@ pub(super) unsafe fn multiply<T: Element>(
                 rhs: lhs.transposed(),
                 row: m,
                 addends,
+                beside: &[],
                 ..part
             };
             part.run(&mut free, |made| {
@@ -273,7 +304,7 @@ pub(super) unsafe fn multiply<T: Element>(
 }
 
 /// A product whose sums are chains, or blocks that are chains.
-struct Part<T: Element> {
+struct Part<'a, T: Element> {
     simd: Simd,
     kernels: &'static Kernels<T::Wide>,
     /// Whether the kernels' numbers are pairs of elements.
@@ -287,6 +318,8 @@ struct Part<T: Element> {
     row: usize,
     add: bool,
     addends: Addends<T::Wide>,
+    beside: &'a [Beside],
+    one_strip: bool,
 }
 
 /// Memory for packed panels and widened halves.
@@ -298,7 +331,7 @@ struct Panels<N> {
     widened: *mut N,
 }
 
-impl<T: Element> Part<T> {
+impl<T: Element> Part<'_, T> {
     /// # Safety
     ///
     /// As for [`multiply`].

@@ -133,6 +133,8 @@ fn check<T: Element<Wide = N>, N: Fused>(
             row,
             add,
             addends,
+            beside: &[],
+            one_strip: false,
         };
         let (mut reported, mut added) = (vec![0; m * n], vec![false; m * n]);
         // SAFETY: the vectors were made for these extents and distances, and the machine has the

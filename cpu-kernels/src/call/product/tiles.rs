@@ -4,7 +4,7 @@
 use super::addends::Addends;
 use super::blocks;
 use super::pack::{Lines, SIDE, SLACK, fetch, fetch_lines, pack};
-use super::prefetch::Prefetch;
+use super::prefetch::{Behind, Prefetch};
 use super::strip::Strip;
 use super::{
     COLUMNS, DEPTH, LARGEST, Made, Panels, Part, WIDENED, few, lines_of_lhs, lying_block, pairs,
@@ -28,7 +28,7 @@ enum Use {
     Packing,
 }
 
-impl<T: Element> Part<T> {
+impl<T: Element> Part<'_, T> {
     /// Computes sums that are chains, or those of more than a few rows.
     ///
     /// # Safety
@@ -128,17 +128,14 @@ impl<T: Element> Part<T> {
                     Use::Packing => strips - 1,
                     Use::Lying => 0,
                 };
-                let mut prefetch = match start + depth {
-                    next if next < k => Prefetch::new(
-                        self.rhs.from(next, columns.start),
-                        [block.min(k - next), columns.len()],
-                        [steps, wide],
-                    ),
-                    _ => {
-                        Prefetch::new(self.rhs.from(0, columns.end), [block, after], [steps, wide])
+                let (next, size) = match start + depth {
+                    next if next < k => {
+                        (self.rhs.from(next, columns.start), [block.min(k - next), columns.len()])
                     }
+                    _ => (self.rhs.from(0, columns.end), [block, after]),
                 };
-                prefetch.tiles = strips * (columns.len() / wide);
+                let tiles = [strips * (columns.len() / wide), wide];
+                let mut prefetch = Prefetch::new(next, size, tiles);
                 for first in (0..m).step_by(group) {
                     let height = group.min(m - first);
                     let lhs = self.lhs.from(first, start);
@@ -164,7 +161,8 @@ impl<T: Element> Part<T> {
                             fetch_lines(lines(i + rows), next);
                         }
                         strip.lhs_step = rows;
-                        strip.out = self.out.add((first + i) * self.row + columns.start);
+                        let row = if self.one_strip { 0 } else { first + i };
+                        strip.out = self.out.add(row * self.row + columns.start);
                         if self.block.is_some() {
                             // The sum of the blocks before.
                             if start > 0 {
@@ -175,7 +173,16 @@ impl<T: Element> Part<T> {
                                 self.addends.from((first + i) * self.row, columns.start);
                         }
                         if use_of_rhs == Use::Packed {
-                            prefetch.strip(self.kernels, rows, &strip);
+                            let last = start + depth == k;
+                            let behind = Behind {
+                                matrices: if last { self.beside } else { &[] },
+                                rows,
+                                columns: columns.len(),
+                                steps,
+                                fetched: 0,
+                                first: [first + i, columns.start],
+                            };
+                            prefetch.strip(self.kernels, rows, &strip, behind);
                         } else {
                             let rhs = rhs.plain();
                             let (rhs, rhs_step) = (rhs.at, rhs.row);
