@@ -305,7 +305,9 @@ fn several(f: &mut FunctionBuilder, given: &[Tensor]) {
     }
 }
 
-fn devices_agree_in(dtype: DType, devices: &[Device], tolerance: f64) {
+/// Compares results with the interpreter's. The tolerance is relative to the greatest number of a
+/// result, or to `least`: the gradient of the bias of keys is 0 but for rounding.
+fn devices_agree_in(dtype: DType, devices: &[Device], tolerance: f64, least: f64) {
     let inputs = [
         ("x", draw(5, dtype, &[2, 6, WIDTH])),
         ("logits", draw(6, dtype, &[3, 2, 5])),
@@ -319,7 +321,7 @@ fn devices_agree_in(dtype: DType, devices: &[Device], tolerance: f64) {
         for (found, expected) in found.iter().zip(&expected) {
             let scale = expected.iter().fold(0.0f64, |max, x| max.max(x.abs()));
             for (x, y) in found.iter().zip(expected) {
-                assert!((x - y).abs() <= tolerance * scale.max(1e-3), "{device}: {x}, not {y}");
+                assert!((x - y).abs() <= tolerance * scale.max(least), "{device}: {x}, not {y}");
             }
         }
     }
@@ -327,6 +329,6 @@ fn devices_agree_in(dtype: DType, devices: &[Device], tolerance: f64) {
 
 #[test]
 fn devices_agree() {
-    devices_agree_in(DType::F32, &[Device::Cpu, Device::Emulator], 1e-4);
-    devices_agree_in(DType::BF16, &[Device::Cpu], 5e-2);
+    devices_agree_in(DType::F32, &[Device::Cpu, Device::Emulator], 1e-4, 1e-3);
+    devices_agree_in(DType::BF16, &[Device::Cpu], 5e-2, 5e-3);
 }

@@ -7,42 +7,63 @@
 //!
 //! Each cotangent is a sum over blocks. Those of floats are added up in the results. Those of
 //! halves are added up in f32 in scratch memory: of keys and values for the current block, of
-//! queries for all positions, since each block of keys adds to them. The operands are widened a
-//! block at a time, and nothing else is rounded: a cotangent has the bits that it has for the same
-//! numbers in f32, rounded once.
+//! queries for all positions, since each block of keys adds to them. They are rounded once, when
+//! they are complete.
+//!
+//! | elements | products multiply | probabilities, and cotangents of scores |
+//! |---|---|---|
+//! | f32, f64 | them in place | are not rounded |
+//! | f16 | blocks of them, widened | are not rounded |
+//! | bf16 | them in place, in pairs | are rounded to bf16 |
+//!
+//! So a cotangent of f16 has the bits that it has for the same numbers in f32, rounded once.
 
-use super::rows::{self, Float};
+use super::factors::Multiplied;
+use super::rows;
 use super::{Arguments, CompiledAttention, QUERIES, array, clear, padded, take};
 use crate::call::chained::{Products, Rows};
-use crate::call::element::{Element, Number};
+use crate::call::element::Element;
 use crate::call::finish::{Places, finish};
 use crate::memory::Workspace;
 use crate::simd::Simd;
+use wengert_core::DType;
 use wengert_core::call::Addends;
 
 impl CompiledAttention {
-    /// Numbers of the scratch memory of a thread if the elements are halves: the sums of the
-    /// cotangents of the queries that share a head of keys, of a block of keys, and of a block of
-    /// values; then widened blocks of keys, of values, of queries, and of the cotangent of out.
-    fn wide_numbers(&self) -> [usize; 7] {
-        let (queries, keys) = (self.queries(), self.keys());
+    /// Numbers of the sums of a thread if the elements are halves: of the cotangents of the queries
+    /// that share a head of keys, of a block of keys, and of a block of values.
+    fn sums(&self) -> [usize; 3] {
+        let keys = if self.call.dtype.is_half() { self.keys() } else { 0 };
         let all = self.call.group.saturating_mul(self.call.queries);
-        let rows = [all, keys, keys, keys, keys, queries, queries];
-        rows.map(|rows| rows.saturating_mul(self.call.width))
+        let queries = if self.call.dtype.is_half() { all } else { 0 };
+        [queries, keys, keys].map(|rows| rows.saturating_mul(self.call.width))
+    }
+
+    /// Numbers of the widened blocks of a thread, if there are any: of keys, of values, of queries,
+    /// and of the cotangent of out.
+    fn widened(&self) -> [usize; 4] {
+        let widens = self.call.dtype == DType::F16;
+        let [queries, keys] = [self.queries(), self.keys()].map(|n| if widens { n } else { 0 });
+        [keys, keys, queries, queries].map(|rows| rows * self.call.width)
+    }
+
+    /// Elements of a block of scores.
+    fn scores(&self) -> usize {
+        self.queries() * padded(self.keys())
     }
 
     /// Bytes of scratch memory of a thread, but for those of the products: two blocks of scores,
-    /// m of the queries if out is given, and those of [`wide_numbers`](Self::wide_numbers).
+    /// the same rounded to bf16, m of the queries if out is given, sums and widened blocks.
     pub(super) fn scratch_backward(&self) -> usize {
         let size = self.call.wide().size();
-        let scores = array(&[self.queries(), padded(self.keys()), size]).saturating_mul(2);
-        let sums = if self.call.out_given { self.call.group } else { 0 };
-        let scores = scores.saturating_add(array(&[sums, self.call.queries, size]));
-        if !self.call.dtype.is_half() {
-            return scores;
-        }
-        let wide = self.wide_numbers().map(|numbers| array(&[numbers, size]));
-        wide.into_iter().fold(scores, usize::saturating_add)
+        let scores = array(&[self.scores(), size]).saturating_mul(2);
+        let rounded = if self.call.dtype == DType::BF16 { self.scores() } else { 0 };
+        let rounded = array(&[rounded, DType::BF16.size()]).saturating_mul(2);
+        let means = if self.call.out_given { self.call.group } else { 0 };
+        let means = array(&[means, self.call.queries, size]);
+        let numbers = self.sums().into_iter().chain(self.widened());
+        let numbers = numbers.map(|numbers| array(&[numbers, size]));
+        [scores, rounded, means].into_iter().chain(numbers).fold(0, usize::saturating_add)
     }
 
     /// The cotangents of the keys and values of a head of keys, and of the queries that share it.
@@ -51,7 +72,7 @@ impl CompiledAttention {
     ///
     /// The arguments are those of the call, checked; no other thread uses the results for this
     /// head.
-    pub(super) unsafe fn cotangents<E: Element<Wide: Float>>(
+    pub(super) unsafe fn cotangents<E: Multiplied>(
         &self,
         workspace: &Workspace,
         thread: usize,
@@ -64,17 +85,26 @@ impl CompiledAttention {
         let mut scratch = workspace.scratch(thread);
         let mut free = &mut scratch[..];
         let [powers, slopes] = [(); 2].map(|()| {
-            let at = take::<E::Wide>(&mut free, self.queries() * row).as_mut_ptr();
+            let at = take::<E::Wide>(&mut free, self.scores()).as_mut_ptr();
             Rows { at, distance: row }
         });
-        let [sums_q, sums_k, sums_v, wide_k, wide_v, wide_q, wide_c] =
-            self.wide_numbers().map(|numbers| {
-                let numbers = if E::HALF { numbers } else { 0 };
-                Rows { at: take::<E::Wide>(&mut free, numbers).as_mut_ptr(), distance: width }
-            });
+        // p, and the cotangents of scores, as factors.
+        let factors = [powers, slopes].map(|numbers| match E::PAIRED {
+            false => numbers.cast(),
+            true => {
+                let at = take::<E::Factor>(&mut free, self.scores()).as_mut_ptr();
+                Rows { at, distance: row }
+            }
+        });
+        let mut numbers = |numbers| Rows {
+            at: take::<E::Wide>(&mut free, numbers).as_mut_ptr(),
+            distance: width,
+        };
+        let [sums_q, sums_k, sums_v] = self.sums().map(&mut numbers);
+        let [wide_k, wide_v, wide_q, wide_c] = self.widened().map(&mut numbers);
         let simd = workspace.simd();
-        let sums = if call.out_given { call.group * call.queries } else { 0 };
-        let sums = take::<E::Wide>(&mut free, sums).as_mut_ptr();
+        let means = if call.out_given { call.group * call.queries } else { 0 };
+        let means = take::<E::Wide>(&mut free, means).as_mut_ptr();
         let mut products = Products { simd, free };
         let prefix = self.prefix(arguments, b);
         let heads = key_head * call.group..(key_head + 1) * call.group;
@@ -95,9 +125,9 @@ impl CompiledAttention {
                 let [out, c] = [2, 1].map(|argument| {
                     self.rows(arguments.writable::<E>(primals + argument), call.out(), [b, n])
                 });
-                let to = sums.wrapping_add((n - heads.start) * call.queries);
+                let to = means.wrapping_add((n - heads.start) * call.queries);
                 // SAFETY: the rows exist, and the scratch memory has a number for each query.
-                unsafe { dots([out, c], [call.queries, width], to) };
+                unsafe { rows::dots(simd, [out, c], [call.queries, width], to) };
             }
         }
         for begin in (0..seen).step_by(self.keys()) {
@@ -106,8 +136,9 @@ impl CompiledAttention {
             let ([_, dk, dv], _) = cotangents(heads.start);
             let [to_k, to_v] = [(dk, sums_k), (dv, sums_v)].map(|(of, s)| summed(of.at(begin), s));
             // SAFETY: the rows exist, and the scratch memory holds a block.
-            let [k, v] = [(k, wide_k), (v, wide_v)]
-                .map(|(of, to)| unsafe { products.wide(of.from(begin), [keys, width], to.at) });
+            let [k, v] = [(k, wide_k), (v, wide_v)].map(|(of, to)| unsafe {
+                E::factors(&products, of.from(begin), [keys, width], to.at)
+            });
             let mut add = false;
             for n in heads.clone() {
                 let head = [b, n];
@@ -118,7 +149,7 @@ impl CompiledAttention {
                 let c = self.rows(arguments.writable::<E>(primals + 1), call.out(), head);
                 let means = match call.out_given {
                     false => self.logarithms(arguments.writable::<E::Wide>(primals + 2), head),
-                    true => sums.wrapping_add((n - heads.start) * call.queries),
+                    true => means.wrapping_add((n - heads.start) * call.queries),
                 };
                 for first in (first_query(begin)..call.queries).step_by(QUERIES) {
                     let queries = QUERIES.min(call.queries - first);
@@ -129,18 +160,20 @@ impl CompiledAttention {
                     // of keys.
                     unsafe {
                         let size = [queries, width];
-                        let q = products.wide(q.from(first), size, wide_q.at);
-                        let c = products.wide(c.from(first), size, wide_c.at);
+                        let q = E::factors(&products, q.from(first), size, wide_q.at);
+                        let c = E::factors(&products, c.from(first), size, wide_c.at);
                         let size = [queries, keys, width];
                         products.multiply(size, powers, false, q, k.transposed());
                         products.multiply(size, slopes, false, c, v.transposed());
                         let (l, m) = (logarithms.add(first), means.add(first));
-                        rows::slopes(simd, &block, slopes.at, l, m);
+                        let results = factors.map(|rows| rows.at);
+                        rows::slopes(simd, &block, slopes.at, l, m, results);
+                        let [p, s] = factors;
                         let size = [keys, width, queries];
-                        products.multiply(size, to_v, add, powers.across(0), c);
-                        products.multiply(size, to_k, add, slopes.across(0), q);
+                        products.multiply(size, to_v, add, p.across(0), c);
+                        products.multiply(size, to_k, add, s.across(0), q);
                         let size = [queries, width, keys];
-                        products.multiply(size, to_q.at(first), begin > 0, slopes.from(0), k);
+                        products.multiply(size, to_q.at(first), begin > 0, s.from(0), k);
                     }
                     add = true;
                 }
@@ -166,28 +199,10 @@ impl CompiledAttention {
     }
 }
 
-/// For each of some rows, the sum of the products of two tensors' numbers.
-///
-/// # Safety
-///
-/// The rows are valid to read, and as many numbers at `to` to write.
-unsafe fn dots<E: Element>([x, y]: [Rows<E>; 2], [rows, width]: [usize; 2], to: *mut E::Wide) {
-    for row in 0..rows {
-        let mut sum = E::Wide::ZERO;
-        for column in 0..width {
-            // SAFETY: the indices are below the extents.
-            let [x, y] = [x, y].map(|rows| unsafe { rows.row(row).add(column).read().wide() });
-            sum = sum.add(x.mul(y));
-        }
-        // SAFETY: the caller guarantees it.
-        unsafe { to.add(row).write(sum) };
-    }
-}
-
 /// The rows in which the sums of a result are added up: its own, or the scratch memory if it is of
 /// halves.
 fn summed<E: Element>(result: Rows<E>, scratch: Rows<E::Wide>) -> Rows<E::Wide> {
-    if E::HALF { scratch } else { Rows { at: result.at.cast(), distance: result.distance } }
+    if E::HALF { scratch } else { result.cast() }
 }
 
 /// Rounds sums to a result of halves. Other results hold their sums.

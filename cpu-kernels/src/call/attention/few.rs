@@ -8,8 +8,9 @@
 //! values the keys of the next block.
 //!
 //! Each element is one chain of fused multiply-adds that begins with 0, in the order of all
-//! [products](crate::call::product). A score's chain goes along a key, so the lanes of a vector
-//! are keys: squares of keys are transposed in registers.
+//! [products](crate::call::product): scores of bf16 add the second term of a pair first. A score's
+//! chain goes along a key, so the lanes of a vector are keys: squares of keys are transposed in
+//! registers.
 
 use crate::call::chained::Rows;
 use crate::call::element::Element;
@@ -171,10 +172,11 @@ unsafe fn scores_of<E: Element, V: Vector<Number = E::Wide>, const ROWS: usize>(
                 *sum = V::load(of.out.row(row + i).add(first));
             }
         }
-        for (k, column) in square.iter().enumerate() {
+        for term in 0..square.len() {
+            let k = E::row_of_term(term, square.len());
             for (i, sum) in sums.iter_mut().enumerate() {
                 let x = V::splat(of.lhs.get(row + i, from + k));
-                *sum = sum.plus_product(x, *column);
+                *sum = sum.plus_product(x, square[k]);
             }
         }
         for (i, sum) in sums.iter().enumerate() {

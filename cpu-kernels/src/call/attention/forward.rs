@@ -15,9 +15,10 @@
 //! it, on the number of keys behind those that it sees, or on the division among threads: a
 //! prompt in one piece, in chunks, or token by token has the same bits.
 //!
-//! Halves are widened to f32 before they are multiplied: queries once for a task, keys and values
-//! block by block, or in registers for few queries. Powers are not rounded. So l has the bits that
-//! it has for the same numbers in f32, and out these bits rounded once.
+//! Scores of bf16 are sums of products of pairs. Other halves are widened to f32 before they are
+//! multiplied: queries once for a task, keys and values block by block, or in registers for few
+//! queries. Powers are not rounded, and out is rounded once. So l and out of f16 have the bits that
+//! they have for the same numbers in f32, rounded once.
 //!
 //! There are two divisions:
 //!
@@ -28,16 +29,15 @@
 //!   second pass adds the partial results. Tasks by heads would each read a part of every line of
 //!   rows, and the hardware prefetcher would fetch the rest for each of them.
 
-use super::few::{self, Decoded, Few};
-use super::rows::{self, Block, Float};
-use super::{Arguments, CompiledAttention, KEYS, QUERIES, clear};
-use crate::call::chained::{Products, Rows};
-use crate::call::element::{Element, Number};
+use super::factors::Multiplied;
+use super::few::{self, Decoded};
+use super::task::{Partial, Queries};
+use super::{Arguments, CompiledAttention, KEYS, QUERIES};
+use crate::call::chained::Rows;
+use crate::call::element::Element;
 use crate::call::gemm;
-use crate::call::panel::{View, widen};
 use crate::call::{array, take};
 use crate::memory::{Span, Workspace};
-use crate::simd::Simd;
 use std::time::Duration;
 use wengert_core::Diagnostic;
 
@@ -49,49 +49,6 @@ const KEPT: usize = 1 << 20;
 const ADDED: usize = 1 << 14;
 /// Bytes of the keys and values of all heads that stay in L2 until each head has been computed.
 const NEAR: usize = 256 << 10;
-
-/// The queries of a task: some positions of neighbouring heads.
-#[derive(Clone, Copy)]
-struct Queries {
-    /// The example and the first head.
-    head: [usize; 2],
-    /// Number of heads; if there are several, they share a head of keys.
-    heads: usize,
-    /// The first position, and the number of positions.
-    first: usize,
-    positions: usize,
-}
-
-impl Queries {
-    /// Rows of the scores: the positions of the first head, then those of the next.
-    fn rows(self) -> usize {
-        self.heads * self.positions
-    }
-}
-
-/// The partial results of the queries of a task.
-#[derive(Clone, Copy)]
-pub(super) struct Partial<T> {
-    /// The greatest score of each row.
-    pub greatest: *mut T,
-    /// The sum of the powers of each row.
-    pub powers: *mut T,
-    /// The weighted sums of values, a row for each query.
-    pub sums: *mut T,
-}
-
-impl<T> Partial<T> {
-    /// Numbers of a partial result.
-    fn numbers(rows: usize, width: usize) -> usize {
-        rows.saturating_mul(width.saturating_add(2))
-    }
-
-    /// A partial result of so many rows at an address.
-    fn at(start: *mut T, rows: usize) -> Self {
-        let powers = start.wrapping_add(rows);
-        Partial { greatest: start, powers, sums: powers.wrapping_add(rows) }
-    }
-}
 
 impl CompiledAttention {
     /// Heads of a task. If there are several, there is one task for all positions.
@@ -160,7 +117,7 @@ impl CompiledAttention {
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
-    pub(super) fn forward<E: Decoded<Wide: Float>>(
+    pub(super) fn forward<E: Decoded + Multiplied>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,
@@ -235,7 +192,7 @@ impl CompiledAttention {
     ///
     /// The arguments are those of the call, checked; no other thread uses the results for these
     /// queries.
-    unsafe fn whole<E: Decoded<Wide: Float>>(
+    unsafe fn whole<E: Decoded + Multiplied>(
         &self,
         workspace: &Workspace,
         thread: usize,
@@ -284,181 +241,6 @@ impl CompiledAttention {
             heads,
             first,
             positions: QUERIES.min(self.call.queries - first),
-        }
-    }
-
-    /// Whether a task's queries are few, and its rows whole vectors.
-    fn is_few(&self, queries: Queries) -> bool {
-        queries.rows() <= few::FEW && self.call.width.is_multiple_of(few::WIDTH)
-    }
-
-    fn task<'a, E: Decoded<Wide: Float>>(
-        &'a self,
-        simd: Simd,
-        mut free: &'a mut [u8],
-        arguments: &Arguments<'_>,
-        queries: Queries,
-    ) -> Task<'a, E> {
-        let Queries { head, heads, first, positions } = queries;
-        let [q, k, v] = self.three::<E>(arguments, 0, head);
-        let distance = super::padded(self.keys());
-        let at = take::<E::Wide>(&mut free, queries.rows() * distance).as_mut_ptr();
-        let scores = Rows { at, distance };
-        let width = self.call.width;
-        let q = if !E::HALF && heads == 1 {
-            q.from(first).plain()
-        } else if !E::HALF && positions == 1 {
-            // Heads are side by side.
-            Rows { distance: width, ..q.at(first) }.from(0).plain()
-        } else {
-            let copy = take::<E::Wide>(&mut free, queries.rows() * width);
-            for (row, to) in copy.chunks_exact_mut(width).enumerate() {
-                let (n, t) = (row / positions, row % positions);
-                let from = q.row(first + t).wrapping_add(n * width);
-                // SAFETY: the arguments were checked: the row has this width.
-                unsafe { widen(simd, from, to.as_mut_ptr(), width) };
-            }
-            Rows { at: copy.as_mut_ptr(), distance: width }.from(0)
-        };
-        let wide = take::<E::Wide>(&mut free, if E::HALF { self.keys() * width } else { 0 });
-        let wide = wide.as_mut_ptr();
-        let bias = self.bias::<E::Wide>(arguments, head);
-        let (prefix, products) = (self.prefix(arguments, head[0]), Products { simd, free });
-        let few = E::few(simd).filter(|_| self.is_few(queries));
-        Task { attention: self, queries, prefix, q, k, v, few, wide, bias, scores, products }
-    }
-}
-
-/// A task's operands, and its block of scores.
-struct Task<'a, E: Element + 'static> {
-    attention: &'a CompiledAttention,
-    queries: Queries,
-    /// The prefix of the example.
-    prefix: i32,
-    /// A row for each row of the scores.
-    q: View<E::Wide>,
-    k: Rows<E>,
-    v: Rows<E>,
-    /// The kernels of few queries.
-    few: Option<&'static few::Kernels<E>>,
-    /// Scratch memory for a block of keys or values, if they are halves.
-    wide: *mut E::Wide,
-    bias: Option<(*const E::Wide, usize)>,
-    scores: Rows<E::Wide>,
-    products: Products<'a>,
-}
-
-impl<E: Decoded<Wide: Float>> Task<'_, E> {
-    /// Keys that the last query sees; no query sees more.
-    fn seen(&self) -> usize {
-        self.attention.call.seen(self.prefix, self.queries.first + self.queries.positions - 1)
-    }
-
-    /// Blocks with a key that some of the queries see.
-    fn blocks_seen(&self) -> usize {
-        self.seen().div_ceil(KEYS)
-    }
-
-    /// The scores of a block of keys.
-    fn block(&self, block: usize) -> Block<E::Wide> {
-        let call = &self.attention.call;
-        let Queries { head: [b, n], heads, first, positions } = self.queries;
-        let begin = block * KEYS;
-        let keys = KEYS.min(call.keys - begin);
-        let of_next_head = match self.bias {
-            Some(_) if heads > 1 => call.bias_rows([b, n + 1]).0 - call.bias_rows([b, n]).0,
-            _ => 0,
-        };
-        let (size, at) = ([positions, keys], [first, begin]);
-        let block = self.attention.block(self.scores, size, at, self.prefix, self.bias);
-        Block { queries: self.queries.rows(), bias_head: of_next_head, ..block }
-    }
-
-    /// Computes the partial result of a block of keys. `following` are the keys that are read
-    /// next.
-    ///
-    /// # Safety
-    ///
-    /// The operands are valid to read. The block has a key that some of the queries see. The
-    /// partial result is valid to write, and no other thread uses it.
-    unsafe fn partial(&mut self, block: usize, into: Partial<E::Wide>, following: Rows<E>) {
-        let (begin, scores) = (block * KEYS, self.block(block));
-        let (rows, width) = (scores.queries, self.attention.call.width);
-        let sums = Rows { at: into.sums, distance: width };
-        let keys = scores.keys.min(self.seen() - begin);
-        let scores = Block { keys, ..scores };
-        if let Some(few) = self.few {
-            let (k, v) = (self.k.at(begin), self.v.at(begin));
-            let (lhs, out) = (self.q, self.scores);
-            let of_keys = Few { size: [rows, keys, width], lhs, rows: k, next: v, out };
-            let (lhs, next) = (self.scores.from(0), following);
-            let of_values = Few { lhs, rows: v, next, out: sums, ..of_keys };
-            // SAFETY: the rows of the blocks exist, and the scratch memory holds the scores: its
-            // rows are whole chunks.
-            unsafe {
-                (few.scores)(&of_keys);
-                rows::powers(self.products.simd, &scores, into);
-                (few.values)(&of_values);
-            }
-            return;
-        }
-        // SAFETY: the rows of the blocks exist, and the scratch memory holds them.
-        unsafe {
-            let k = self.products.wide(self.k.from(begin), [keys, width], self.wide);
-            let size = [rows, keys, width];
-            self.products.multiply(size, self.scores, false, self.q, k.transposed());
-            rows::powers(self.products.simd, &scores, into);
-            let v = self.products.wide(self.v.from(begin), [keys, width], self.wide);
-            let size = [rows, width, keys];
-            self.products.multiply(size, sums, false, self.scores.from(0), v);
-        }
-    }
-
-    /// Adds the partial result of a block.
-    ///
-    /// # Safety
-    ///
-    /// Both are complete, and no other thread uses them.
-    unsafe fn add(&self, block: usize, sum: Partial<E::Wide>, next: Partial<E::Wide>) {
-        let width = self.attention.call.width;
-        // SAFETY: the caller's promise is the same.
-        unsafe { rows::add(self.products.simd, &self.block(block), sum, next, width) };
-    }
-
-    /// Writes the results from the sum of the partial results, if there is a block.
-    ///
-    /// # Safety
-    ///
-    /// The sum is complete. The arguments are those of the call, checked; no other thread uses
-    /// the results for these queries.
-    unsafe fn finish(&self, arguments: &Arguments<'_>, sum: Partial<E::Wide>) {
-        let Queries { head: [b, n], heads, first, positions } = self.queries;
-        let (attention, call) = (self.attention, &self.attention.call);
-        let seen = |t: &usize| call.seen(self.prefix, first + t) > 0;
-        // Positions without keys come first.
-        let none = (0..positions).find(seen).unwrap_or(positions);
-        for h in 0..heads {
-            let head = [b, n + h];
-            let out = attention.rows(arguments.writable::<E>(call.primals()), call.out(), head);
-            let logarithms =
-                attention.logarithms(arguments.writable::<E::Wide>(call.primals() + 1), head);
-            // SAFETY: the rows exist, and the caller guarantees that no other thread uses them.
-            unsafe {
-                clear(out, first..first + none, call.width);
-                (first..first + none).for_each(|t| logarithms.add(t).write(E::Wide::NEG_INFINITY));
-                let row = h * positions + none;
-                let powers = std::slice::from_raw_parts(sum.powers.add(row), positions - none);
-                let sums = sum.sums.add(row * call.width);
-                let (size, out_row) = ([positions - none, call.width], out.row(first + none));
-                let simd = self.products.simd;
-                rows::normalize::<E>(simd, size, sums, powers, out_row, out.distance);
-                for (t, power) in powers.iter().enumerate() {
-                    let greatest = sum.greatest.add(row + t).read();
-                    logarithms
-                        .add(first + none + t)
-                        .write(E::Wide::shift(greatest).add(power.log()));
-                }
-            }
         }
     }
 }

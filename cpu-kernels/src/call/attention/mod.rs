@@ -13,15 +13,19 @@
 //! the probability 0. Keys and values beyond a prefix are not read, so the cost of an example is
 //! that of its prefix.
 //!
-//! Halves are widened to f32 a block at a time, and in registers for few queries ([`few`]). All
-//! arithmetic is in f32, and a result of halves is rounded once, when its sum is complete.
+//! Halves are [widened](factors) to f32 a block at a time, and in registers for few queries
+//! ([`few`]), but for products of bf16 with bf16, which multiply pairs. All sums are in f32, and a
+//! result of halves is rounded once, when its sum is complete.
 //!
 //! Blocks depend on the extents alone, so the bits do not depend on the number of threads.
 
 mod backward;
+mod factors;
 mod few;
+mod float;
 mod forward;
 mod rows;
+mod task;
 
 use super::chained::Rows;
 use super::element::Element;
@@ -29,8 +33,10 @@ use super::product;
 use super::{Arguments, Compile, Kernels, array, take};
 use crate::kernels::CHUNK;
 use crate::memory::Workspace;
+use factors::Multiplied;
 use few::Decoded;
-use rows::{Block, Float};
+use float::Float;
+use rows::Block;
 use std::ops::Range;
 use wengert_core::call::{Attention, Heads};
 use wengert_core::half::{bf16, f16};
@@ -64,7 +70,9 @@ impl Kernels for CompiledAttention {
     fn scratch(&self) -> usize {
         let queries = if self.call.backward { self.queries() } else { self.rows_together() };
         let most = queries.max(self.keys()).max(self.call.width);
-        self.blocks().saturating_add(product::scratch(self.call.wide(), [most; 3]))
+        let products =
+            [self.call.wide(), self.call.dtype].map(|dtype| product::scratch(dtype, [most; 3]));
+        self.blocks().saturating_add(products[0].max(products[1]))
     }
 
     fn shared(&self, threads: usize) -> usize {
@@ -101,7 +109,7 @@ impl CompiledAttention {
         if self.call.backward { self.scratch_backward() } else { self.scratch_forward() }
     }
 
-    fn run_with<E: Decoded<Wide: Float>>(
+    fn run_with<E: Decoded + Multiplied>(
         &self,
         workspace: &Workspace,
         arguments: &Arguments<'_>,

@@ -4,57 +4,12 @@
 //! Rows of scores are padded to whole chunks. Sums and maxima of a row are computed in [`CHUNK`]
 //! lanes, which are combined in a fixed order.
 
+use super::super::chained::Rows;
 use super::super::element::{Element, Number};
-use super::forward::Partial;
+use super::float::Float;
+use super::task::Partial;
 use crate::kernels::CHUNK;
-use crate::kernels::operations::{Binary, Exp, Log, Sub, Unary};
 use crate::simd::multiversioned;
-
-/// The dtypes of attention's arithmetic.
-pub(super) trait Float: Number + PartialOrd {
-    const NEG_INFINITY: Self;
-    fn sub(self, other: Self) -> Self;
-    fn div(self, other: Self) -> Self;
-    fn exp(self) -> Self;
-    fn log(self) -> Self;
-    fn is_finite(self) -> bool;
-
-    /// The score that powers are taken relative to: the greatest score, or 0 if that is infinite.
-    #[inline(always)]
-    fn shift(greatest: Self) -> Self {
-        if greatest.is_finite() { greatest } else { Self::ZERO }
-    }
-}
-
-macro_rules! float {
-    ($t:ident) => {
-        impl Float for $t {
-            const NEG_INFINITY: $t = $t::NEG_INFINITY;
-            #[inline(always)]
-            fn sub(self, other: $t) -> $t {
-                Sub::apply(self, other)
-            }
-            #[inline(always)]
-            fn div(self, other: $t) -> $t {
-                self / other
-            }
-            #[inline(always)]
-            fn exp(self) -> $t {
-                Exp::apply(self)
-            }
-            #[inline(always)]
-            fn log(self) -> $t {
-                Log::apply(self)
-            }
-            #[inline(always)]
-            fn is_finite(self) -> bool {
-                $t::is_finite(self)
-            }
-        }
-    };
-}
-float!(f32);
-float!(f64);
 
 /// A block of scores.
 pub(super) struct Block<T> {
@@ -172,8 +127,8 @@ unsafe fn scores_of<T: Float>(
     chunk
 }
 
-/// Computes the scores of a query's row from the products, with −∞ for hidden keys. Returns the
-/// greatest score.
+/// Computes the scores of a query's row from the products, with −∞ for hidden keys, in the chunks
+/// with a key that the query sees. Returns the greatest score.
 ///
 /// # Safety
 ///
@@ -182,7 +137,7 @@ unsafe fn scores_of<T: Float>(
 unsafe fn scored<T: Float>(block: &Block<T>, query: usize, scores: *mut T) -> T {
     let (seen, bias) = (block.seen(query), block.bias(query));
     let mut greatest = [T::NEG_INFINITY; CHUNK];
-    for begin in (0..block.keys).step_by(CHUNK) {
+    for begin in (0..seen).step_by(CHUNK) {
         // SAFETY: rows are whole chunks.
         unsafe {
             let mut chunk =
@@ -209,13 +164,16 @@ unsafe fn powers_of<T: Float>(block: &Block<T>, into: Partial<T>) {
     for query in 0..block.queries {
         // SAFETY: the row is the block's, and the partial result has numbers for each query.
         unsafe {
-            let scores = block.scores.add(query * block.row);
+            let (scores, seen) = (block.scores.add(query * block.row), block.seen(query));
             let greatest = scored(block, query, scores);
             let shift = T::shift(greatest);
             let mut lanes = [T::ZERO; CHUNK];
             for begin in (0..block.keys).step_by(CHUNK) {
-                let mut chunk = load(scores.add(begin));
-                chunk.iter_mut().for_each(|score| *score = score.sub(shift).exp());
+                if begin >= seen {
+                    store(scores.add(begin), [T::ZERO; CHUNK]);
+                    continue;
+                }
+                let chunk = T::powers(load(scores.add(begin)).map(|score| score.sub(shift)));
                 for k in 0..CHUNK {
                     lanes[k] = lanes[k].add(chunk[k]);
                 }
@@ -289,11 +247,12 @@ unsafe fn normalized<E: Element<Wide: Float>>(
 ///
 /// As for [`slopes`].
 #[inline(always)]
-unsafe fn slopes_of<T: Float>(
-    block: &Block<T>,
-    slopes: *mut T,
-    logarithms: *const T,
-    means: *const T,
+unsafe fn slopes_of<F: Element<Wide: Float>>(
+    block: &Block<F::Wide>,
+    slopes: *const F::Wide,
+    logarithms: *const F::Wide,
+    means: *const F::Wide,
+    results: [*mut F; 2],
 ) {
     for query in 0..block.queries {
         // SAFETY: the rows are the blocks' own, and there is a logarithm and a mean for each
@@ -301,24 +260,64 @@ unsafe fn slopes_of<T: Float>(
         unsafe {
             let at = query * block.row;
             let (scores, slopes) = (block.scores.add(at), slopes.add(at));
+            let results = results.map(|result| result.add(at));
             let (logarithm, mean) = (logarithms.add(query).read(), means.add(query).read());
             let (seen, bias) = (block.seen(query), block.bias(query));
             for begin in (0..block.row).step_by(CHUNK) {
+                if begin >= seen {
+                    for result in results {
+                        store(result.add(begin), [F::round(F::Wide::ZERO); CHUNK]);
+                    }
+                    continue;
+                }
                 let (p, mut slope) = (load(scores.add(begin)), load(slopes.add(begin)));
-                let mut p = scores_of(p, block.scale, bias, begin, block.keys);
-                p.iter_mut().for_each(|p| *p = p.sub(logarithm).exp());
+                let scores = scores_of(p, block.scale, bias, begin, block.keys);
+                let mut p = F::Wide::powers(scores.map(|score| score.sub(logarithm)));
                 for k in 0..CHUNK {
                     slope[k] = p[k].mul(slope[k].sub(mean)).mul(block.scale);
                 }
                 for k in 0..CHUNK {
                     let hidden = begin + k >= seen;
-                    p[k] = if hidden { T::ZERO } else { p[k] };
-                    slope[k] = if hidden { T::ZERO } else { slope[k] };
+                    p[k] = if hidden { F::Wide::ZERO } else { p[k] };
+                    slope[k] = if hidden { F::Wide::ZERO } else { slope[k] };
                 }
-                store(scores.add(begin), p);
-                store(slopes.add(begin), slope);
+                for (result, chunk) in results.into_iter().zip([p, slope]) {
+                    store(result.add(begin), chunk.map(F::round));
+                }
             }
         }
+    }
+}
+
+/// The body of [`dots`].
+///
+/// # Safety
+///
+/// As for [`dots`].
+#[inline(always)]
+unsafe fn dots_of<E: Element<Wide: Float>>(
+    [x, y]: [Rows<E>; 2],
+    [rows, width]: [usize; 2],
+    to: *mut E::Wide,
+) {
+    let whole = width / CHUNK * CHUNK;
+    for row in 0..rows {
+        let [x, y] = [x, y].map(|rows| rows.row(row));
+        let mut lanes = [E::Wide::ZERO; CHUNK];
+        for begin in (0..whole).step_by(CHUNK) {
+            // SAFETY: the rows have whole chunks up to here.
+            let [x, y] = [x, y].map(|row| unsafe { load(row.add(begin)) });
+            for k in 0..CHUNK {
+                lanes[k] = lanes[k].add(x[k].wide().mul(y[k].wide()));
+            }
+        }
+        for column in whole..width {
+            // SAFETY: the column is below the width.
+            let [x, y] = [x, y].map(|row| unsafe { row.add(column).read().wide() });
+            lanes[column - whole] = lanes[column - whole].add(x.mul(y));
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { to.add(row).write(folded(lanes, E::Wide::add)) };
     }
 }
 
@@ -356,14 +355,26 @@ multiversioned! {
     );
 
     /// Computes probabilities from `block`'s products, and the cotangents of these products from
-    /// the cotangents of the probabilities in `slopes`; 0 for hidden keys.
+    /// the cotangents of the probabilities in `slopes`; 0 for hidden keys. The results may be in
+    /// the places of the operands.
     ///
     /// # Safety
     ///
-    /// Both blocks have `queries` rows, valid to read and write, and the bias as many of `keys`,
-    /// valid to read; there is a logarithm and a mean for each query. The machine has the vector
-    /// instructions.
-    unsafe fn slopes<T: Float> = slopes_of(
-        block: &Block<T>, slopes: *mut T, logarithms: *const T, means: *const T
+    /// Both blocks have `queries` rows, valid to read, and so have both results, valid to write;
+    /// the bias has as many of `keys`, valid to read; there is a logarithm and a mean for each
+    /// query. The machine has the vector instructions.
+    unsafe fn slopes<F: Element<Wide: Float>> = slopes_of(
+        block: &Block<F::Wide>, slopes: *const F::Wide, logarithms: *const F::Wide,
+        means: *const F::Wide, results: [*mut F; 2]
+    );
+
+    /// Computes the sum of the products of two tensors' numbers for each of some rows of `width`.
+    ///
+    /// # Safety
+    ///
+    /// The rows are valid to read, and as many numbers at `to` to write. The machine has the
+    /// vector instructions.
+    unsafe fn dots<E: Element<Wide: Float>> = dots_of(
+        rows: [Rows<E>; 2], size: [usize; 2], to: *mut E::Wide
     );
 }
