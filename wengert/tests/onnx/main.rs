@@ -1,0 +1,6 @@
+//! ONNX's own node tests: results, and derivatives.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod case;
+mod derivatives;
+mod results;
