@@ -11,6 +11,7 @@ use super::bytes::little_endian;
 use super::checksum;
 use super::map::Map;
 use super::{Arrays, listed, sorted};
+use crate::format::container::Contents;
 use crate::{atomic, available_memory};
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
@@ -194,10 +195,21 @@ impl<'a> Image<'a> {
     }
 
     /// Writes the contents of the file.
-    pub(crate) fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
+    pub(crate) fn write_to(&self, file: &mut (impl Write + ?Sized)) -> std::io::Result<()> {
         file.write_all(&(self.header.len() as u64).to_le_bytes())?;
         file.write_all(self.header.as_bytes())?;
         self.tensors.iter().try_for_each(|literal| file.write_all(&little_endian(literal)))
+    }
+}
+
+impl Contents for Image<'_> {
+    fn length(&self) -> usize {
+        let bytes = |literal: &&Literal| literal.len() * literal.dtype().size();
+        8 + self.header.len() + self.tensors.iter().map(bytes).sum::<usize>()
+    }
+
+    fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        Image::write_to(self, out)
     }
 }
 

@@ -21,6 +21,7 @@
 //! bytes, so each byte of a valid file is accounted for. Reading borrows; no allocation is
 //! proportional to the sizes in the table.
 
+use std::io::{self, Write};
 use wengert_core::{Diagnostic, Result, diagnostic};
 
 /// The kind of a file.
@@ -62,39 +63,91 @@ pub struct Section<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Assembles a file. Names must be ASCII, 1 to 16 bytes, each once; all callers in this library
-/// comply.
+/// The contents of a section to be written. They need not be in memory in one piece.
+pub trait Contents {
+    /// Number of bytes.
+    fn length(&self) -> usize;
+    /// Writes these bytes. They are the same each time.
+    fn write_to(&self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+impl<B: AsRef<[u8]>> Contents for B {
+    fn length(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.as_ref())
+    }
+}
+
+/// The checksum of what is written.
+struct Checksum(crc32fast::Hasher);
+
+impl Write for Checksum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Assembles a file in memory, as [`write_to`].
 pub fn write(kind: Kind, version: u32, sections: &[Section<'_>]) -> Vec<u8> {
+    let parts: Vec<(&str, &dyn Contents)> =
+        sections.iter().map(|s| (s.name, &s.bytes as &dyn Contents)).collect();
+    let mut file = Vec::new();
+    write_to(kind, version, &parts, &mut file).expect("memory takes all bytes");
+    file
+}
+
+/// Writes a file. Names must be ASCII, 1 to 16 bytes, each once; all callers in this library
+/// comply. Contents are produced twice: for the checksum, which precedes them, and for the file.
+///
+/// Error: that of `out`.
+pub fn write_to(
+    kind: Kind,
+    version: u32,
+    sections: &[(&str, &dyn Contents)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     assert!(sections.len() <= MOST_SECTIONS, "the writers of this library know their few sections");
     let head = 16 + ENTRY * sections.len() + 4;
-    let mut file = Vec::new();
-    file.extend(kind.magic());
-    file.extend(version.to_le_bytes());
-    file.extend((sections.len() as u32).to_le_bytes());
+    let mut table = Vec::with_capacity(head);
+    table.extend(kind.magic());
+    table.extend(version.to_le_bytes());
+    table.extend((sections.len() as u32).to_le_bytes());
     let mut end = head;
-    for section in sections {
+    for (name, contents) in sections {
         assert!(
-            section.name.is_ascii() && (1..=NAME).contains(&section.name.len()),
-            "`{}` names a section of this library",
-            section.name
+            name.is_ascii() && (1..=NAME).contains(&name.len()),
+            "`{name}` names a section of this library"
         );
         let offset = end.next_multiple_of(8);
-        end = offset + section.bytes.len();
-        let mut name = [0; NAME];
-        name[..section.name.len()].copy_from_slice(section.name.as_bytes());
-        file.extend(name);
-        file.extend((offset as u64).to_le_bytes());
-        file.extend((section.bytes.len() as u64).to_le_bytes());
-        file.extend(crc32fast::hash(section.bytes).to_le_bytes());
-        file.extend([0; 4]);
+        end = offset + contents.length();
+        let mut checksum = Checksum(crc32fast::Hasher::new());
+        contents.write_to(&mut checksum)?;
+        let mut padded = [0; NAME];
+        padded[..name.len()].copy_from_slice(name.as_bytes());
+        table.extend(padded);
+        table.extend((offset as u64).to_le_bytes());
+        table.extend((contents.length() as u64).to_le_bytes());
+        table.extend(checksum.0.finalize().to_le_bytes());
+        table.extend([0; 4]);
     }
-    file.extend(crc32fast::hash(&file).to_le_bytes());
-    file.reserve_exact(end - file.len());
-    for section in sections {
-        file.resize(file.len().next_multiple_of(8), 0);
-        file.extend(section.bytes);
+    table.extend(crc32fast::hash(&table).to_le_bytes());
+    out.write_all(&table)?;
+    let mut end = head;
+    for (_, contents) in sections {
+        let offset = end.next_multiple_of(8);
+        out.write_all(&[0; 8][..offset - end])?;
+        contents.write_to(out)?;
+        end = offset + contents.length();
     }
-    file
+    Ok(())
 }
 
 /// Splits a file into its version and its sections. Errors do not name the file.

@@ -24,7 +24,7 @@ use crate::atomic;
 use crate::data::map::Map;
 use crate::data::{Arrays, safetensors, text};
 use crate::recipe::Recipe;
-use container::{Kind, Section, damaged};
+use container::{Contents, Kind, damaged};
 use std::path::Path;
 use wengert_core::graph::{PrintOptions, Program, parse_program, print, verify_program};
 use wengert_core::{Diagnostic, Result, diagnostic};
@@ -120,6 +120,13 @@ impl Form {
     }
 }
 
+/// A section of a file that is written.
+type NamedContents<'a> = (&'static str, Box<dyn Contents + 'a>);
+
+fn borrowed<'a>(sections: &'a [NamedContents<'_>]) -> Vec<(&'a str, &'a dyn Contents)> {
+    sections.iter().map(|(name, contents)| (*name, &**contents as &dyn Contents)).collect()
+}
+
 impl GraphFile {
     /// A file with a program, without recipe and weights.
     pub fn new(program: impl Into<Program>) -> Self {
@@ -167,28 +174,42 @@ impl GraphFile {
                 print(&self.program, &PrintOptions::default()).as_bytes(),
             );
         }
-        let bytes = self
-            .to_bytes()
+        let sections = self
+            .sections()
             .map_err(|error| error.context(format_args!("cannot write `{}`", path.display())))?;
-        atomic::write_bytes(path, &bytes)
+        atomic::write(path, |file| {
+            container::write_to(Kind::Graph, v1::VERSION, &borrowed(&sections), file)
+        })
     }
 
     /// The contents of the file, in the newest version of the format.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (sections, mut bytes) = (self.sections()?, Vec::new());
+        container::write_to(Kind::Graph, v1::VERSION, &borrowed(&sections), &mut bytes)
+            .map_err(|error| Diagnostic::new(error.to_string()))?;
+        Ok(bytes)
+    }
+
+    /// The sections of the file. Weights are not copied.
+    fn sections(&self) -> Result<Vec<NamedContents<'_>>> {
         let (program, literals) = v1::program::to_record(&self.program);
-        let mut sections = vec![
-            ("program", codec::encode("program", &program)?),
-            ("literals", literals),
-            ("locations", codec::encode("locations", &v1::locations::to_record(&self.program))?),
+        let mut sections: Vec<NamedContents<'_>> = vec![
+            ("program", Box::new(codec::encode("program", &program)?)),
+            ("literals", Box::new(literals)),
+            (
+                "locations",
+                Box::new(codec::encode("locations", &v1::locations::to_record(&self.program))?),
+            ),
         ];
         if let Some(recipe) = &self.recipe {
-            sections.push(("recipe", codec::encode("recipe", &v1::recipe::to_record(recipe))?));
+            let bytes = codec::encode("recipe", &v1::recipe::to_record(recipe))?;
+            sections.push(("recipe", Box::new(bytes)));
             if let Some(policy) = &recipe.precision {
                 let (record, dtypes) = v1::precision::to_record(policy);
-                sections.push(("precision", codec::encode("precision", &record)?));
+                sections.push(("precision", Box::new(codec::encode("precision", &record)?)));
                 if let Some(dtypes) = dtypes {
                     let bytes = codec::encode("precision.dtypes", &dtypes)?;
-                    sections.push(("precision.dtypes", bytes));
+                    sections.push(("precision.dtypes", Box::new(bytes)));
                 }
             }
         }
@@ -197,15 +218,13 @@ impl GraphFile {
             Weights::Inline(arrays) => {
                 let image =
                     safetensors::Image::new(arrays.iter().map(|(k, v)| (k.as_str(), v)).collect())?;
-                let mut bytes = Vec::new();
-                image.write_to(&mut bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
-                sections.push(("weights", bytes));
+                sections.push(("weights", Box::new(image)));
             }
-            Weights::File(name) => sections.push(("weights.file", checked_name(name)?.into())),
+            Weights::File(name) => {
+                sections.push(("weights.file", Box::new(checked_name(name)?.to_owned())));
+            }
         }
-        let sections: Vec<_> =
-            sections.iter().map(|(name, bytes)| Section { name, bytes }).collect();
-        Ok(container::write(Kind::Graph, v1::VERSION, &sections))
+        Ok(sections)
     }
 
     /// Reads and verifies the contents of a file. Errors do not name the file.
