@@ -171,7 +171,9 @@ impl Gpt {
     }
 
     /// [`loss`](Self::loss) with one of `chunks` equal parts of the logits in memory at a time;
-    /// see [`linear_cross_entropy`].
+    /// see [`linear_cross_entropy`]. The logits of [`GptSettings::SMALL`] for 32 × 1024 tokens take
+    /// 3.3 GB in bf16: with two chunks the arena of a mixed training step is 9.0 GiB instead of
+    /// 10.4, and other kernels than products and attention move 31.3 GB instead of 30.9.
     #[track_caller]
     pub fn loss_in_chunks(&self, tokens: &Tensor, targets: &Tensor, chunks: usize) -> Tensor {
         let _user = Location::caller().attributed();

@@ -3,9 +3,8 @@
 use super::{Call, Row, one, row};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
-use wengert_core::op::{Unary, WindowKind, Windows};
-
-use wengert_core::{Diagnostic, Dim, Result, Scalar, Tensor, TensorType};
+use wengert_core::op::{Slice, Unary, WindowKind, Windows};
+use wengert_core::{DType, Diagnostic, Dim, Result, Scalar, Tensor, TensorType};
 
 pub(super) const ROWS: &[Row] = &[
     row("MaxPool", 1, max_pool),
@@ -21,6 +20,9 @@ pub(super) const ROWS: &[Row] = &[
         })
     }),
 ];
+
+/// Most elements of a window whose maximum has a position: each is compared by an op of its own.
+const MOST_POSITIONS: usize = 1024;
 
 /// Number of spatial axes of a batch of images with channels first.
 pub(super) fn spatial(x: &Tensor) -> Result<usize> {
@@ -128,6 +130,50 @@ impl Geometry {
         }
     }
 
+    /// The position of the first maximum of each window, counted over the whole operand. Positions
+    /// of a plane are counted along its last axis, or (`columns`) along its first one.
+    fn positions(&self, x: &Tensor, greatest: &Tensor, columns: bool) -> Tensor {
+        let (axes, shape) = (self.extents.len(), greatest.shape());
+        let number = |d: &Dim| d.as_constant().unwrap_or(0);
+        let mut around = vec![(0, 0); 2];
+        around.extend(self.padding.iter().map(|(low, high)| (number(low), number(high))));
+        let least = TensorType::scalar(x.dtype());
+        let padded = x.pad(&around, Tensor::full(&least, Scalar::lowest(x.dtype())));
+        let extent =
+            |axis: usize| -> Tensor { Tensor::dim_as_value(x.shape()[axis].clone(), DType::I64) };
+        let along = |axis: usize| Tensor::iota(DType::I64, shape.to_vec(), axis);
+        let plane = &along(0) * extent(1) + along(1);
+        let order: Vec<usize> =
+            if columns { (0..axes).rev().collect() } else { (0..axes).collect() };
+        let mut positions = Tensor::zeros(&greatest.ty().with_dtype(DType::I64));
+        // From the last element of a window to the first, which stays.
+        for element in (0..self.extents.iter().product::<usize>()).rev() {
+            let mut within = vec![0; axes];
+            let mut rest = element;
+            for axis in (0..axes).rev() {
+                within[axis] = (rest % self.extents[axis] * self.dilations[axis]) as i64;
+                rest /= self.extents[axis];
+            }
+            let stride: Vec<i64> =
+                [1, 1].into_iter().chain(self.strides.iter().map(|n| *n as i64)).collect();
+            let start: Vec<Dim> = [0, 0].iter().chain(&within).map(|n| Dim::constant(*n)).collect();
+            let limit = (start.iter().zip(&stride).zip(shape))
+                .map(|((from, stride), extent)| {
+                    from.clone() + (extent.clone() - 1) * Dim::constant(*stride) + 1
+                })
+                .collect();
+            let part = Tensor::apply(Slice { start, limit, stride: stride.clone() }, &[&padded]);
+            let mut here = plane.clone();
+            for axis in &order {
+                let first = within[*axis] - around[2 + axis].0;
+                let index = along(2 + axis) * stride[2 + axis] + first;
+                here = here * extent(2 + axis) + index;
+            }
+            positions = part.eq(greatest).select(&here, &positions);
+        }
+        positions
+    }
+
     fn reduce(&self, x: &Tensor, kind: WindowKind) -> Tensor {
         let windows = self.windows();
         Tensor::apply(wengert_core::op::ReduceWindow { kind, windows }, &[x])
@@ -141,7 +187,14 @@ fn max_pool(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     if !call.wants(1) {
         return one(greatest);
     }
-    Err(refuse(Class::Attribute, "positions of maxima"))
+    let elements = geometry.extents.iter().fold(1usize, |n, extent| n.saturating_mul(*extent));
+    if elements > MOST_POSITIONS {
+        let what = format!("positions of maxima in windows of {elements} elements");
+        return Err(refuse(Class::Attribute, what));
+    }
+    let columns = call.flag("storage_order", false)?;
+    let positions = geometry.positions(&x, &greatest, columns);
+    Ok(vec![Value::Tensor(greatest), Value::Tensor(positions)])
 }
 
 fn average_pool(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
