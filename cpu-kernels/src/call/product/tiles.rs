@@ -270,6 +270,12 @@ impl<T: Element> Part<'_, T> {
                     let to = packed.add(j * depth.div_ceil(2) + k / 2 * wide);
                     pairs::pack(self.simd, lines.from(j, k), size, to, wide, pairs::BESIDE_RHS);
                 }
+                if rhs.column == 1 {
+                    // The next rows: not all of those that were prefetched are still in L2.
+                    for next in k + steps..depth.min(k + 2 * steps) {
+                        fetch(lines.from(j, next).at);
+                    }
+                }
             }
         }
     }
