@@ -3,8 +3,7 @@
 
 use super::element::Element;
 use super::panel::{View, widened};
-use super::product::addends::Addends;
-use super::product::{Order, Product, multiply};
+use super::product::{Product, multiply};
 use crate::simd::Simd;
 
 /// Rows of numbers, some distance apart.
@@ -81,19 +80,7 @@ impl Products<'_> {
         lhs: View<T>,
         rhs: View<T>,
     ) {
-        let (order, addends) = (Order::Chain, Addends::NONE);
-        let product = Product {
-            size,
-            order,
-            lhs,
-            rhs,
-            out,
-            row,
-            add,
-            addends,
-            beside: &[],
-            one_strip: false,
-        };
+        let product = Product::chains(size, [lhs, rhs], (out, row), add);
         // SAFETY: the caller's promise is the same.
         unsafe { multiply(self.simd, self.free, &product, |_| ()) };
     }

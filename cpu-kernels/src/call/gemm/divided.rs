@@ -8,7 +8,6 @@
 use super::{CompiledGemm, PANELS, Tile, WORTH};
 use crate::call::Arguments;
 use crate::call::element::Element;
-use crate::call::product::addends::Addends;
 use crate::call::product::blocks::{self, SUMS};
 use crate::call::product::{FEW, Order, Product, multiply};
 use crate::memory::{Span, Workspace};
@@ -76,18 +75,9 @@ impl CompiledGemm {
             let tile = Tile { batch: 0, first: [0, first], size: [m, width] };
             let [lhs, rhs] = self.operands::<T>(arguments, tile);
             let start = block * terms;
-            let product = Product {
-                size: [m, width, terms.min(k - start)],
-                order: Order::Chain,
-                lhs: lhs.from(0, start),
-                rhs: rhs.from(start, 0),
-                out: sums(block, first),
-                row: n,
-                add: false,
-                addends: Addends::NONE,
-                beside: &[],
-                one_strip: false,
-            };
+            let size = [m, width, terms.min(k - start)];
+            let operands = [lhs.from(0, start), rhs.from(start, 0)];
+            let product = Product::chains(size, operands, (sums(block, first), n), false);
             // SAFETY: the arguments were checked. A block of these columns belongs to one task,
             // and the shared memory has room for all blocks.
             unsafe { multiply(workspace.simd(), free, &product, |_| ()) };

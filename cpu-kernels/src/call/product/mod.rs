@@ -171,6 +171,29 @@ pub(super) struct Product<'a, T: Element> {
     pub one_strip: bool,
 }
 
+impl<'a, T: Element> Product<'a, T> {
+    /// Chains without addends, in rows of out that are `row` numbers apart.
+    pub fn chains(
+        size: [usize; 3],
+        [lhs, rhs]: [View<T>; 2],
+        (out, row): (*mut T::Wide, usize),
+        add: bool,
+    ) -> Product<'a, T> {
+        Product {
+            size,
+            order: Order::Chain,
+            lhs,
+            rhs,
+            out,
+            row,
+            add,
+            addends: Addends::NONE,
+            beside: &[],
+            one_strip: false,
+        }
+    }
+}
+
 /// The most rows of out that a product of `k` terms computes before it is done with them, if its
 /// sums are complete after one block of k.
 pub(super) fn strip_rows<T: Element>(simd: Simd, k: usize) -> Option<usize> {
