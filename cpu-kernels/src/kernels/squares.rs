@@ -31,25 +31,30 @@ pub(crate) unsafe fn square(
     }
 }
 
-/// [`square`] in registers of 64 bytes, of rows at a distance of `source_row` bytes. It reads each
-/// cache line once: rows at a distance of a power of two are in one set of the first cache, which
-/// holds fewer lines than the square has.
+/// [`square`] in registers of 64 bytes, of rows at a distance of `source_row` bytes, of which
+/// `there` exist: then only as many numbers of each row that is written have a meaning. It reads
+/// each cache line once: rows at a distance of a power of two are in one set of the first cache,
+/// which holds fewer lines than the square has.
 ///
 /// # Safety
 ///
-/// As for [`square`]; the machine has AVX-512. The source may have any address.
+/// As for [`square`], but only the rows that exist are valid to read; there is at least one. The
+/// machine has AVX-512. The source may have any address.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(crate) unsafe fn wide_square(
     source: *const f32,
     source_row: usize,
+    there: usize,
     destination: *mut f32,
     destination_row: usize,
 ) {
     use std::arch::x86_64::{_mm512_loadu_ps, _mm512_storeu_ps};
-    // SAFETY: the caller guarantees the rows.
-    let rows = std::array::from_fn(|i| unsafe { _mm512_loadu_ps(source.byte_add(i * source_row)) });
+    // SAFETY: the row exists.
+    let rows = std::array::from_fn(|i| unsafe {
+        _mm512_loadu_ps(source.byte_add(i.min(there - 1) * source_row))
+    });
     for (column, numbers) in exchanged_wide(rows).into_iter().enumerate() {
         // SAFETY: the caller guarantees the rows.
         unsafe { _mm512_storeu_ps(destination.add(column * destination_row), numbers) };

@@ -20,7 +20,7 @@
 
 use super::patches::{Axis, Patches, zeros};
 use crate::call::panel::View;
-use crate::call::product::addends::Addends;
+use crate::call::product::epilogue::Epilogue;
 use crate::call::product::parts;
 use crate::call::product::strip::{Gather, Kernels, Strip};
 use bytemuck::Zeroable;
@@ -358,7 +358,7 @@ impl<N: Copy> Block<'_, N> {
                     out: out.at.wrapping_add(n * high * out.row + column),
                     out_row: out.row,
                     add,
-                    addends: Addends::NONE,
+                    epilogue: Epilogue::NONE,
                     packed: std::ptr::null_mut(),
                 };
                 // SAFETY: the caller guarantees all memory that the strip names.

@@ -11,8 +11,8 @@ mod tiling;
 use super::element::{Element, Number, with_element};
 use super::finish::{Places, finish};
 use super::panel::View;
-use super::product::addends::Addends;
 use super::product::blocks::SUMS;
+use super::product::epilogue::{Epilogue, Rounded};
 use super::product::{self, Beside, Made, Order, Product, multiply};
 use super::together::Member;
 use super::{Arguments, Compile, Kernels, array, room, take};
@@ -178,10 +178,10 @@ impl CompiledGemm {
             return Ok(());
         }
         let tile = T::Wide::kernels(workspace.simd()).map_or([1, 16], |k| [k.rows(), k.columns]);
-        let lying = product::lying::<T>(&call.rhs, call.k, tile[0]);
         let extents = [call.batch, call.m, call.n, call.k];
         let pool = workspace.pool();
         let simd = workspace.simd();
+        let lying = product::lying::<T>(simd, &call.rhs, call.k, tile[0]);
         let apart = self.sums_apart(true) && self.strip_rows::<T>(simd).is_none();
         let pairs = T::kernels_of_pairs(simd).is_some();
         let grain = Grain { threads: pool.threads(), tile, apart, lying, pairs };
@@ -238,16 +238,24 @@ impl CompiledGemm {
             // Not apart, so the result has the dtype of the sums.
             (places.out.cast::<T::Wide>(), places.out_row)
         };
-        // Bias and residual are passed to the kernel, if the sums are the result.
-        let addends = if !apart {
+        // Bias and residual are passed to the kernel, if the sums are the result; otherwise it
+        // rounds, if it can and nothing is added.
+        let mut epilogue = Epilogue::NONE;
+        if !apart {
             let pointer = |has, at: *const R| if has { at.cast() } else { std::ptr::null() };
-            Addends {
+            epilogue = Epilogue {
                 bias: pointer(self.call.addends.bias, places.bias),
                 residual: pointer(self.call.addends.residual, places.residual),
-            }
-        } else {
-            Addends::NONE
-        };
+                ..epilogue
+            };
+        } else if R::PAIRED
+            && T::kernels_of_pairs(simd).is_some()
+            && self.call.addends == Default::default()
+        {
+            epilogue.rounded = Rounded { at: places.out.cast(), row: places.out_row };
+        }
+        // Whether nothing is left to do for sums whose epilogue has been applied.
+        let complete = !apart || epilogue.rounded.is_some();
         let [lhs, rhs] = self.operands::<T>(arguments, tile);
         let size = [m, n, self.call.k];
         let order = self.order;
@@ -261,14 +269,14 @@ impl CompiledGemm {
             out: sums,
             row,
             add: false,
-            addends,
+            epilogue,
             beside: &beside[..count],
             one_strip: strip.is_some(),
         };
         // SAFETY: the view's elements exist, since the arguments were checked; the sums and the
         // scratch memory belong to this task.
         unsafe {
-            multiply(simd, free, &product, |Made { rows, columns, added }| {
+            multiply(simd, free, &product, |Made { rows, columns, finished }| {
                 let part = Tile {
                     batch,
                     first: [i + rows.start, j + columns.start],
@@ -276,7 +284,7 @@ impl CompiledGemm {
                 };
                 let start = if strip.is_some() { 0 } else { rows.start };
                 let sums = sums.add(start * row + columns.start).cast_const();
-                let sums = if apart || !added { Some((sums, row)) } else { None };
+                let sums = if complete && finished { None } else { Some((sums, row)) };
                 self.finish::<R>(simd, behind, arguments, follower, part, sums);
             });
         }

@@ -11,7 +11,7 @@
 //! A product of many rows has one tile for each block anyway. It adds the block to out when the
 //! tile is stored, instead of beginning with out.
 
-use super::addends::Addends;
+use super::epilogue::Epilogue;
 use super::{FEW, LARGEST, Made, Part, SIDE, SLACK, take};
 use crate::call::element::{Element, Number};
 use wengert_core::DType;
@@ -74,7 +74,7 @@ impl<T: Element> Part<'_, T> {
                     out: if first { out } else { terms },
                     row: if first { self.row } else { columns },
                     block: None,
-                    addends: Addends::NONE,
+                    epilogue: Epilogue::NONE,
                     ..*self
                 };
                 // SAFETY: the part is within the product. The terms have room for m rows.
@@ -85,7 +85,7 @@ impl<T: Element> Part<'_, T> {
                     }
                 }
             }
-            done(Made { rows: 0..m, columns: j..j + columns, added: false });
+            done(Made { rows: 0..m, columns: j..j + columns, finished: false });
         }
     }
 }

@@ -34,7 +34,7 @@
 use super::pack::fetch_run;
 use super::stream::{Stream, Streams};
 use super::strip::Strip;
-use super::{Addends, DEPTH, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
+use super::{DEPTH, Epilogue, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
 use crate::call::element::Element;
 use crate::call::panel::View;
 use crate::simd::Simd;
@@ -222,7 +222,7 @@ impl<T: Element> Part<'_, T> {
                 out: self.out.add(j),
                 out_row: self.row,
                 add: self.add || start > 0,
-                addends: Addends::NONE,
+                epilogue: Epilogue::NONE,
                 packed: std::ptr::null_mut(),
             };
             self.kernels.strip(m, &strip);

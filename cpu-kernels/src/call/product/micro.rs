@@ -11,7 +11,8 @@
 //! The microkernel is written once, over a [`Vector`], and compiled for each number of rows,
 //! since the rest at the lower edge is often half of a tile.
 
-use super::addends::Addends;
+use super::LARGEST;
+use super::epilogue::{Epilogue, Rounded};
 use super::gather;
 use super::lanes::{LINE, LINES, dots};
 use super::pack::fetch;
@@ -21,6 +22,7 @@ use super::vector::Pairs;
 use super::vector::{Plain, Vector};
 use crate::call::element::Number;
 use crate::simd::Simd;
+use wengert_core::half::bf16;
 
 /// Fewest steps of k for which it pays to prefetch the next tile of out during the current one.
 const LONG: usize = 64;
@@ -39,20 +41,26 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left, mut packed) =
         (strip.rhs, strip.out, strip.columns, strip.packed);
-    let mut addends = strip.addends;
+    let mut epilogue = strip.epilogue;
     // SAFETY: whole panels have out's columns.
     unsafe {
         while left >= wide {
             if strip.depth >= LONG {
                 let next = out.wrapping_add(wide).cast_const();
+                let Rounded { at: rounded, row: rounded_row } = epilogue.rounded;
                 for i in 0..ROWS {
-                    V::prefetch(next.wrapping_add(i * strip.out_row));
-                    V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
+                    if V::PAIRED && epilogue.rounded.is_some() {
+                        V::prefetch(rounded.wrapping_add(i * rounded_row + wide).cast());
+                    }
+                    if !(V::PAIRED && epilogue.rounded.is_some()) || strip.add {
+                        V::prefetch(next.wrapping_add(i * strip.out_row));
+                        V::prefetch(next.wrapping_add(i * strip.out_row + wide - 1));
+                    }
                 }
-                if !addends.residual.is_null() {
+                if !epilogue.residual.is_null() {
                     for i in 0..ROWS {
-                        V::prefetch(addends.residual.wrapping_add(i * strip.out_row));
-                        V::prefetch(addends.residual.wrapping_add(i * strip.out_row + wide - 1));
+                        V::prefetch(epilogue.residual.wrapping_add(i * strip.out_row));
+                        V::prefetch(epilogue.residual.wrapping_add(i * strip.out_row + wide - 1));
                     }
                 }
             }
@@ -62,12 +70,12 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
                 packed,
                 out,
                 strip.out_row,
-                addends,
+                epilogue,
                 nothing,
             );
-            addends = addends.from(0, wide);
+            epilogue = epilogue.from([0, wide], 0);
             packed = packed.wrapping_add(strip.depth * wide);
-            rhs = rhs.add(strip.panel);
+            rhs = if LIES { rhs.cast::<V::Unit>().add(wide).cast() } else { rhs.add(strip.panel) };
             out = out.add(wide);
             left -= wide;
         }
@@ -82,7 +90,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const LIES: bool, const PACKS: boo
 #[inline(always)]
 unsafe fn edge<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
     let wide = 2 * V::LANES;
-    let Strip { rhs, out, columns, addends, .. } = *strip;
+    let Strip { rhs, out, columns, epilogue, .. } = *strip;
     let mut buffer = [[V::zero(); 2]; ROWS];
     let sums = buffer.as_mut_ptr().cast::<V::Number>();
     // SAFETY: the panel is computed in a buffer of a tile's size, and only out's columns are
@@ -95,7 +103,7 @@ unsafe fn edge<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
                 });
             }
         }
-        let none = Addends::NONE;
+        let none = Epilogue::NONE;
         if columns > V::LANES {
             tile::<V, ROWS, 2, false, false>(strip, rhs, strip.packed, sums, wide, none, nothing);
         } else {
@@ -104,13 +112,24 @@ unsafe fn edge<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>) {
         for i in 0..ROWS {
             for j in 0..columns {
                 let mut sum = sums.add(i * wide + j).read();
-                if !addends.bias.is_null() {
-                    sum = sum.add(addends.bias.add(j).read());
+                if !epilogue.bias.is_null() {
+                    sum = sum.add(epilogue.bias.add(j).read());
                 }
-                if !addends.residual.is_null() {
-                    sum = sum.add(addends.residual.add(i * strip.out_row + j).read());
+                if !epilogue.residual.is_null() {
+                    sum = sum.add(epilogue.residual.add(i * strip.out_row + j).read());
                 }
-                out.add(i * strip.out_row + j).write(sum);
+                if V::PAIRED && epilogue.rounded.is_some() {
+                    sums.add(i * wide + j).write(sum);
+                } else {
+                    out.add(i * strip.out_row + j).write(sum);
+                }
+            }
+            if V::PAIRED && epilogue.rounded.is_some() {
+                let mut rounded = [bf16::ZERO; LARGEST[1]];
+                let row = sums.add(i * wide);
+                V::store_rounded([V::load(row), V::load(row.add(V::LANES))], rounded.as_mut_ptr());
+                let to = epilogue.rounded.at.add(i * epilogue.rounded.row);
+                rounded.as_ptr().copy_to_nonoverlapping(to, columns);
             }
         }
     }
@@ -143,7 +162,7 @@ unsafe fn fetching<V: Vector, const ROWS: usize>(strip: &Strip<V::Number>, ahead
             strip.packed,
             out,
             strip.out_row,
-            strip.addends,
+            strip.epilogue,
             besides,
         )
     }
@@ -169,7 +188,7 @@ unsafe fn tile<
     mut packed: *mut V::Number,
     out: *mut V::Number,
     out_row: usize,
-    addends: Addends<V::Number>,
+    epilogue: Epilogue<V::Number>,
     mut besides: impl FnMut(),
 ) {
     let mut sums = [[V::zero(); WIDE]; ROWS];
@@ -186,13 +205,21 @@ unsafe fn tile<
         macro_rules! step {
             () => {
                 let mut right = [V::zero(); WIDE];
-                for (v, y) in right.iter_mut().enumerate() {
-                    *y = V::load(rhs.add(v * V::LANES));
-                    if PACKS {
-                        y.store(packed.add(v * V::LANES));
+                if LIES {
+                    let (at, row) = (rhs.cast::<V::Unit>(), strip.rhs_step);
+                    for (v, (y, numbers)) in right.iter_mut().zip(V::unpacked(at, row)).enumerate()
+                    {
+                        *y = numbers;
+                        if PACKS {
+                            y.store(packed.add(v * V::LANES));
+                        }
+                        // The next panel: both vectors of a row, or both rows of pairs.
+                        let next = at.wrapping_add(WIDE * V::LANES);
+                        fetch(next.wrapping_add(v * if V::PAIRED { row } else { V::LANES }));
                     }
-                    if LIES {
-                        fetch(rhs.wrapping_add((WIDE + v) * V::LANES));
+                } else {
+                    for (v, y) in right.iter_mut().enumerate() {
+                        *y = V::load(rhs.add(v * V::LANES));
                     }
                 }
                 besides();
@@ -204,7 +231,12 @@ unsafe fn tile<
                     }
                 }
                 lhs = lhs.wrapping_add(strip.lhs_step);
-                rhs = rhs.wrapping_add(strip.rhs_step);
+                rhs = if LIES {
+                    let rows = if V::PAIRED { 2 } else { 1 };
+                    rhs.cast::<V::Unit>().wrapping_add(rows * strip.rhs_step).cast()
+                } else {
+                    rhs.wrapping_add(strip.rhs_step)
+                };
             };
         }
         // Two short steps make a turn. With one, the speed depends on the address of the code: a
@@ -217,18 +249,25 @@ unsafe fn tile<
         for _ in 2 * turns..strip.depth {
             step!();
         }
-        if !addends.bias.is_null() {
+        if !epilogue.bias.is_null() {
             for v in 0..WIDE {
-                let bias = V::load(addends.bias.add(v * V::LANES));
+                let bias = V::load(epilogue.bias.add(v * V::LANES));
                 sums.iter_mut().for_each(|row| row[v] = row[v].plus(bias));
             }
         }
-        if !addends.residual.is_null() {
+        if !epilogue.residual.is_null() {
             for (i, row) in sums.iter_mut().enumerate() {
                 for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = sum.plus(V::load(addends.residual.add(i * out_row + v * V::LANES)));
+                    *sum = sum.plus(V::load(epilogue.residual.add(i * out_row + v * V::LANES)));
                 }
             }
+        }
+        if V::PAIRED && WIDE == 2 && epilogue.rounded.is_some() {
+            for (i, row) in sums.iter().enumerate() {
+                let to = epilogue.rounded.at.add(i * epilogue.rounded.row);
+                V::store_rounded([row[0], row[WIDE - 1]], to);
+            }
+            return;
         }
         // Borrowed: an array that a loop consumes is first copied through memory.
         for (i, row) in sums.iter().enumerate() {

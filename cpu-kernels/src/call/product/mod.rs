@@ -49,12 +49,13 @@
 //!   while the previous one is used. It is packed if its rows are so far apart that the caches
 //!   and the TLB do not hold it.
 //! - For row-major rhs the first strip packs. It multiplies from the loaded rows and stores them
-//!   into the panels, so the loads overlap with arithmetic.
+//!   into the panels, so the loads overlap with arithmetic. Rows of bf16 are interleaved on the
+//!   way, in registers.
 //!
 //! While one block is multiplied, its tiles [prefetch] the source of the next block to
 //! pack, whatever its layout.
 //!
-//! Halves are widened on the way into a panel, some lines at a time. Integers need no fused
+//! Other halves are widened on the way into a panel, some lines at a time. Integers need no fused
 //! multiply-add; they are multiplied in plain loops.
 
 /// A function that finds the kernels for a set of vector instructions. A module for each set has
@@ -74,13 +75,14 @@ macro_rules! lookup {
     };
 }
 
-pub(super) mod addends;
 pub(super) mod blocks;
+pub(super) mod epilogue;
 mod few;
 mod gather;
 mod lanes;
 pub(super) mod micro;
 pub(super) mod pack;
+mod packing;
 #[cfg(target_arch = "x86_64")]
 mod paired_stream;
 pub(super) mod pairs;
@@ -98,7 +100,7 @@ use super::element::{Element, Number};
 use super::panel::View;
 use super::{room, take};
 use crate::simd::Simd;
-use addends::Addends;
+use epilogue::Epilogue;
 use pack::{Lines, SIDE, SLACK};
 pub(super) use prefetch::Beside;
 use std::ops::Range;
@@ -161,9 +163,9 @@ pub(super) struct Product<'a, T: Element> {
     pub row: usize,
     /// Whether the sums continue from the elements of out; only for chains.
     pub add: bool,
-    /// Added to the sums while they are in registers, if the kernel does that; see
-    /// [`Made::added`].
-    pub addends: Addends<T::Wide>,
+    /// Applied to the sums while they are in registers, if the kernel does that; see
+    /// [`Made::finished`].
+    pub epilogue: Epilogue<T::Wide>,
     /// What is read when a part is complete; it is prefetched.
     pub beside: &'a [Beside],
     /// Whether out has room for one strip only, in which each part is done before the next one
@@ -187,7 +189,7 @@ impl<'a, T: Element> Product<'a, T> {
             out,
             row,
             add,
-            addends: Addends::NONE,
+            epilogue: Epilogue::NONE,
             beside: &[],
             one_strip: false,
         }
@@ -208,8 +210,8 @@ pub(super) fn strip_rows<T: Element>(simd: Simd, k: usize) -> Option<usize> {
 pub(super) struct Made {
     pub rows: Range<usize>,
     pub columns: Range<usize>,
-    /// Whether the product's addends have been added to the sums.
-    pub added: bool,
+    /// Whether the product's epilogue has been applied to the sums.
+    pub finished: bool,
 }
 
 /// Bytes of scratch memory for products of at most these extents.
@@ -239,14 +241,19 @@ fn widened_room(depth: usize) -> usize {
 }
 
 /// Most rows of a product that reads rhs unpacked, for kernels of `rows` rows.
-pub(super) fn lying<T: Element>(rhs: &Matrix, k: usize, rows: usize) -> usize {
-    if T::HALF || rhs.column != 1 { 0 } else { lying_block(parts(k, DEPTH, SIDE), rhs.row, rows) }
+pub(super) fn lying<T: Element>(simd: Simd, rhs: &Matrix, k: usize, rows: usize) -> usize {
+    let widens = T::HALF && T::kernels_of_pairs(simd).is_none();
+    if widens || rhs.column != 1 {
+        return 0;
+    }
+    lying_block::<T>(parts(k, DEPTH, SIDE), rhs.row, rows)
 }
 
 /// The same for a block of k of a row-major rhs. With a single strip, no later strip would read
-/// the packed panels.
-fn lying_block(depth: usize, row: usize, rows: usize) -> usize {
-    if depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
+/// the packed panels. Rows of halves are interleaved whenever they are read unpacked, so several
+/// strips read packed pairs.
+fn lying_block<T: Element>(depth: usize, row: usize, rows: usize) -> usize {
+    if !T::HALF && depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
 }
 
 /// Computes a product; calls `done` with each part of out whose sums are final.
@@ -263,12 +270,16 @@ pub(super) unsafe fn multiply<T: Element>(
     product: &Product<'_, T>,
     mut done: impl FnMut(Made),
 ) {
-    let Product { size: [m, n, k], order, lhs, rhs, out, row, add, addends, beside, one_strip } =
+    let Product { size: [m, n, k], order, lhs, rhs, out, row, add, epilogue, beside, one_strip } =
         *product;
     if m == 0 || n == 0 {
         return;
     }
-    let whole = Made { rows: 0..m, columns: 0..n, added: false };
+    debug_assert!(
+        !epilogue.rounded.is_some() || order == Order::Chain || !epilogue.adds(),
+        "blocks are rounded without addends"
+    );
+    let whole = Made { rows: 0..m, columns: 0..n, finished: false };
     // SAFETY: the caller's promise covers every part of the product.
     unsafe {
         let Some(kernels) = T::Wide::kernels(simd) else {
@@ -301,24 +312,24 @@ pub(super) unsafe fn multiply<T: Element>(
             out,
             row,
             add,
-            addends,
+            epilogue,
             beside,
             one_strip,
         };
         if n == 1 && row == 1 && !one_strip {
             // A column is a row whose vectors lie along the rows of lhs.
-            let addends = Addends::NONE;
+            let epilogue = Epilogue::NONE;
             part = Part {
                 size: [1, m, k],
                 lhs: rhs.transposed(),
                 rhs: lhs.transposed(),
                 row: m,
-                addends,
+                epilogue,
                 beside: &[],
                 ..part
             };
             part.run(&mut free, |made| {
-                done(Made { rows: made.columns, columns: made.rows, added: false })
+                done(Made { rows: made.columns, columns: made.rows, finished: false })
             });
         } else {
             part.run(&mut free, done);
@@ -340,7 +351,7 @@ struct Part<'a, T: Element> {
     out: *mut T::Wide,
     row: usize,
     add: bool,
-    addends: Addends<T::Wide>,
+    epilogue: Epilogue<T::Wide>,
     beside: &'a [Beside],
     one_strip: bool,
 }

@@ -4,6 +4,7 @@
 //! rhs, contiguously. Both are called **lines**. If lines lie side by side in memory, a step is
 //! copied as it is. If each line is contiguous, squares are transposed in registers.
 
+use super::strip::Ahead;
 use crate::call::element::Number;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::squares;
@@ -87,6 +88,18 @@ pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
     }
 }
 
+/// The lines that are packed next, if each is contiguous: a tile prefetches them, one cache line
+/// at each of its steps. A loop of prefetches would wait for memory.
+pub(super) fn ahead<T>(source: Lines<T>, width: usize) -> Option<Ahead> {
+    let across = source.across * size_of::<T>();
+    (width > 0 && source.along == 1).then_some(Ahead {
+        at: source.at.cast(),
+        across,
+        side: width,
+        along: CACHE_LINE,
+    })
+}
+
 /// `to[k·step + l] = line l at k`, for k in `0..depth` and l in `0..width`.
 ///
 /// # Safety
@@ -136,7 +149,8 @@ pub(super) unsafe fn contiguous(
         #[cfg(target_arch = "x86_64")]
         let done = if simd >= Simd::Avx2 {
             let whole = depth / SIDE * SIDE;
-            let wide = if simd >= Simd::Avx512 && width.is_multiple_of(squares::SIDE) {
+            let rest = width % squares::SIDE;
+            let wide = if simd >= Simd::Avx512 && (rest == 0 || rest > SIDE) {
                 let wide = depth / squares::SIDE * squares::SIDE;
                 wide_runs(source, across, [width, wide], to, step);
                 wide
@@ -222,12 +236,13 @@ unsafe fn steps<T: Number, const W: usize>(
     }
 }
 
-/// Packs contiguous lines, as many as fill squares.
+/// Packs contiguous lines in squares of 16 × 16. What a square writes for lines beyond the last
+/// one is where the next step, which is written later, or the slack is.
 ///
 /// # Safety
 ///
-/// As for [`contiguous`]; the width and the depth are multiples of [`squares::SIDE`], and the
-/// machine has AVX-512.
+/// As for [`contiguous`]; the last square lacks fewer than [`SLACK`] lines, the depth is a
+/// multiple of [`squares::SIDE`], and the machine has AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn wide_runs(
@@ -242,7 +257,8 @@ unsafe fn wide_runs(
             // SAFETY: the lines exist, and so do the steps.
             unsafe {
                 let from = source.add(k).byte_add(line * across);
-                squares::wide_square(from, across, to.add(k * step + line), step);
+                let there = squares::SIDE.min(width - line);
+                squares::wide_square(from, across, there, to.add(k * step + line), step);
             }
         }
     }

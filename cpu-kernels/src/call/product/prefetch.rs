@@ -4,6 +4,9 @@
 //! alternates between an idle and a saturated memory bus. So the last tiles of the current block
 //! prefetch the next block, each an equal share.
 //!
+//! The first tile of a strip prefetches the rows of lhs that are packed for the next strip. A loop
+//! of prefetches between the two would wait for memory.
+//!
 //! The nest that follows a product reads other matrices of out's extents. The tiles of a strip
 //! prefetch its rows of them while its last terms are added: then the nest finds them in L2.
 
@@ -32,9 +35,9 @@ pub(super) struct Prefetch {
     parts: usize,
     /// Columns of a panel.
     wide: usize,
-    /// Tiles computed during the prefetch.
+    /// Tiles that prefetch.
     tiles: usize,
-    /// Tiles computed so far.
+    /// Those of them computed so far.
     made: usize,
 }
 
@@ -83,13 +86,16 @@ impl Behind<'_> {
 }
 
 impl Prefetch {
-    /// A block of `depth` steps and `columns` columns, during `tiles` tiles of `wide` columns. If
-    /// neither its rows nor its columns are contiguous, nothing is prefetched.
+    /// A block of `depth` steps and `columns` columns, during `strips` strips of `panels` tiles of
+    /// `wide` columns. If neither its rows nor its columns are contiguous, nothing is prefetched.
     pub fn new<T: Element>(
         block: View<T>,
         [depth, columns]: [usize; 2],
-        [tiles, wide]: [usize; 2],
+        [strips, panels]: [usize; 2],
+        wide: usize,
     ) -> Self {
+        // The first of several tiles prefetches lhs.
+        let tiles = strips * if panels > 1 { panels - 1 } else { panels };
         let (runs, distance, length) = match block.column == 1 {
             true => (depth, block.row, columns),
             false => (columns, block.column, depth),
@@ -115,7 +121,8 @@ impl Prefetch {
         Ahead { at, across: self.distance, side, along: 0 }
     }
 
-    /// Computes a strip, and prefetches its share of the next block, and what is read behind it.
+    /// Computes a strip. Its first tile prefetches `lhs`, the rows of the next strip; the others
+    /// prefetch their share of the next block, and what is read behind the strip.
     ///
     /// # Safety
     ///
@@ -125,23 +132,28 @@ impl Prefetch {
         kernels: &Kernels<N>,
         rows: usize,
         strip: &Strip<N>,
+        mut lhs: Option<Ahead>,
         mut behind: Behind<'_>,
     ) {
         let mut part = Strip { ..*strip };
         // SAFETY: the parts are the strip's panels, and its remaining columns.
         unsafe {
-            while (self.parts > 0 || !behind.matrices.is_empty()) && part.columns >= self.wide {
-                let (from, to) = (self.fetched(self.made), self.fetched(self.made + 1));
-                self.made += 1;
+            while part.columns >= self.wide
+                && (lhs.is_some() || self.parts > 0 || !behind.matrices.is_empty())
+            {
                 let tile = Strip { columns: self.wide, ..part };
-                let ahead = if from < to { Some(self.part(from)) } else { behind.next() };
+                let ahead = lhs.take().or_else(|| {
+                    let (from, to) = (self.fetched(self.made), self.fetched(self.made + 1));
+                    self.made += 1;
+                    if from < to { Some(self.part(from)) } else { behind.next() }
+                });
                 match ahead {
                     Some(ahead) => kernels.fetching(rows, &tile, &ahead),
                     None => kernels.strip(rows, &tile),
                 }
                 part.rhs = part.rhs.add(part.panel);
                 part.out = part.out.add(self.wide);
-                part.addends = part.addends.from(0, self.wide);
+                part.epilogue = part.epilogue.from([0, self.wide], 0);
                 part.columns -= self.wide;
             }
             kernels.strip(rows, &part);

@@ -1,6 +1,6 @@
 //! The parts of a product that kernels compute, and the table of the kernels.
 
-use super::addends::Addends;
+use super::epilogue::Epilogue;
 
 /// Rows of a tile with all their columns, across every panel of rhs.
 pub(in crate::call) struct Strip<T> {
@@ -21,8 +21,8 @@ pub(in crate::call) struct Strip<T> {
     pub out_row: usize,
     /// Whether the sums continue from the elements of out, instead of from 0.
     pub add: bool,
-    /// Added to the sums before they are stored. The residual may be out itself.
-    pub addends: Addends<T>,
+    /// Applied to the sums before they are stored. The residual may be out itself.
+    pub epilogue: Epilogue<T>,
     /// Strips that [pack](Kernels::packing) write rhs here, panel by panel.
     pub packed: *mut T,
 }
@@ -116,7 +116,7 @@ impl<T> Kernels<T> {
                     rhs: strip.rhs.add(panels * strip.panel),
                     out: strip.out.add(done),
                     columns: strip.columns - done,
-                    addends: strip.addends.from(0, done),
+                    epilogue: strip.epilogue.from([0, done], 0),
                     ..*strip
                 });
             }

@@ -1,5 +1,6 @@
 //! Tests products bit for bit against a direct implementation of the specified order.
 
+use super::epilogue::Rounded;
 use super::*;
 use crate::memory::AlignedBytes;
 use proptest::prelude::*;
@@ -109,18 +110,32 @@ fn check<T: Element<Wide = N>, N: Fused>(
     }
     let (bias, residual) = (numbers::<N>(n, 11), numbers::<N>(m * row, 5));
     let nothing = std::ptr::null();
-    for (simd, [has_bias, has_residual]) in Simd::available().flat_map(|simd| {
-        [[false, false], [true, false], [false, true], [true, true]].map(|which| (simd, which))
-    }) {
+    let which = [false, true].map(|rounds| {
+        [[false, false], [true, false], [false, true], [true, true]]
+            .map(|addends| (rounds, addends))
+    });
+    for (simd, (rounds, [has_bias, has_residual])) in
+        Simd::available().flat_map(|simd| which.into_iter().flatten().map(move |w| (simd, w)))
+    {
+        let kernels_round = T::kernels_of_pairs(simd).is_some();
+        let in_registers = order == Order::Chain || !(has_bias || has_residual);
+        if rounds && !(kernels_round && in_registers) {
+            continue;
+        }
+        let mut rounded = vec![bf16::ZERO; m * row];
         let mut wanted = wanted.clone();
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let sum = &mut wanted[i * row + j];
             *sum = if has_bias { sum.add(bias[j]) } else { *sum };
             *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
         }
-        let addends = Addends {
+        let epilogue = Epilogue {
             bias: if has_bias { bias.as_ptr() } else { nothing },
             residual: if has_residual { residual.as_ptr() } else { nothing },
+            rounded: match rounds {
+                true => Rounded { at: rounded.as_mut_ptr(), row },
+                false => Rounded::NONE,
+            },
         };
         let mut out = before.clone();
         let mut memory = AlignedBytes::new(scratch(T::DTYPE, [m, n, k])).expect("little memory");
@@ -132,32 +147,41 @@ fn check<T: Element<Wide = N>, N: Fused>(
             out: out.as_mut_ptr(),
             row,
             add,
-            addends,
+            epilogue,
             beside: &[],
             one_strip: false,
         };
-        let (mut reported, mut added) = (vec![0; m * n], vec![false; m * n]);
+        let (mut reported, mut finished) = (vec![0; m * n], vec![false; m * n]);
         // SAFETY: the vectors were made for these extents and distances, and the machine has the
         // instructions.
         unsafe {
             multiply(simd, &mut memory, &product, |made| {
                 for (i, j) in made.rows.flat_map(|i| made.columns.clone().map(move |j| (i, j))) {
                     reported[i * n + j] += 1;
-                    added[i * n + j] = made.added;
+                    finished[i * n + j] = made.finished;
                 }
             });
         }
-        // Adds the addends where the product reports that it did not.
-        for (i, j) in
-            (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| !added[i * n + j])
-        {
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let sum = &mut out[i * row + j];
-            *sum = if has_bias { sum.add(bias[j]) } else { *sum };
-            *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
+            match finished[i * n + j] {
+                true if rounds => {
+                    let (wanted, found) = (wanted[i * row + j], rounded[i * row + j]);
+                    let element = T::round(wanted);
+                    assert_eq!(bytemuck::bytes_of(&element), bytemuck::bytes_of(&found));
+                    *sum = wanted;
+                }
+                true => {}
+                // Adds the addends where the product reports that it did not.
+                false => {
+                    *sum = if has_bias { sum.add(bias[j]) } else { *sum };
+                    *sum = if has_residual { sum.add(residual[i * row + j]) } else { *sum };
+                }
+            }
         }
-        let adds =
-            N::kernels(simd).is_some() && order == Order::Chain && m > FEW && row > 1 && k > 0;
-        assert!(!adds || added.iter().all(|added| *added), "tiles add to their sums");
+        let tiles = N::kernels(simd).is_some() && m > FEW && row > 1 && k > 0;
+        let finishes = tiles && (order == Order::Chain || rounds);
+        assert!(!finishes || finished.iter().all(|f| *f), "tiles apply the epilogue");
         let what = format!(
             "{} {m}×{n}×{k} {layouts:?} gap {gap} add {add} bias {has_bias} residual \
              {has_residual} {order:?} {}",
@@ -243,6 +267,34 @@ fn long_sums_of_halves_are_blocks() {
     }
     for (n, layout) in [(1030, 0), (1100, 1)] {
         check::<bf16, _>(Order::Blocks(264), [8, n, 520], [0, layout], 1, false);
+    }
+}
+
+/// All upper halves of a number, with the lower halves around a tie.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn kernels_round_as_elements_do() {
+    use super::vector::{Pairs, Vector};
+    if !Simd::available().any(|simd| simd == Simd::Avx512Bf16) {
+        return;
+    }
+    for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+        for first in (0..1u32 << 16).step_by(32) {
+            let sums: [f32; 32] =
+                std::array::from_fn(|n| f32::from_bits((first + n as u32) << 16 | lower));
+            let mut rounded = [bf16::ZERO; 32];
+            // SAFETY: the machine has the instructions; there are two vectors of numbers.
+            unsafe {
+                let vectors = [0, 16].map(|n| Pairs::load(sums.as_ptr().add(n)));
+                Pairs::store_rounded(vectors, rounded.as_mut_ptr());
+            }
+            let wanted = sums.map(<bf16 as Element>::round);
+            assert_eq!(
+                wanted.map(bf16::to_bits),
+                rounded.map(bf16::to_bits),
+                "{first:x} {lower:x}"
+            );
+        }
     }
 }
 

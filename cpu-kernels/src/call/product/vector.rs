@@ -8,7 +8,6 @@
 #[cfg(target_arch = "x86_64")]
 use super::pairs::{BESIDE_LHS, pair_of};
 use crate::call::element::Number;
-#[cfg(target_arch = "x86_64")]
 use wengert_core::half::bf16;
 
 /// A vector register.
@@ -46,10 +45,31 @@ pub(in crate::call) trait Vector: Copy {
     ///
     /// As many numbers as there are lanes are valid to read.
     unsafe fn load(at: *const Self::Number) -> Self;
+    /// Two vectors of neighbouring columns, from rows of terms at a distance of `row`. With
+    /// [pairs](Self::PAIRED), these are two rows.
+    ///
+    /// # Safety
+    ///
+    /// The terms are valid to read.
+    #[inline(always)]
+    unsafe fn unpacked(at: *const Self::Unit, row: usize) -> [Self; 2] {
+        let _ = row;
+        // SAFETY: the caller guarantees it.
+        unsafe { [Self::load(at.cast()), Self::load(at.add(Self::LANES).cast())] }
+    }
     /// # Safety
     ///
     /// As many numbers as there are lanes are valid to write.
     unsafe fn store(self, at: *mut Self::Number);
+    /// Stores the sums of neighbouring columns, rounded as
+    /// [`Element::round`](crate::call::element::Element::round); only for [pairs](Self::PAIRED).
+    ///
+    /// # Safety
+    ///
+    /// Twice as many elements as there are lanes are valid to write.
+    unsafe fn store_rounded(_: [Self; 2], _: *mut bf16) {
+        unreachable!("only sums of pairs are rounded by kernels");
+    }
     /// `self + x`
     fn plus(self, x: Self) -> Self;
     /// `x · y + self`, rounded once.
@@ -246,9 +266,45 @@ impl Vector for Pairs {
         Pairs(unsafe { Vector::load(at) })
     }
     #[inline(always)]
+    unsafe fn unpacked(at: *const u16, row: usize) -> [Self; 2] {
+        // SAFETY: the caller guarantees the memory; the machine has the instructions.
+        unsafe { Self::interleaved(at.cast(), Some(at.add(row).cast())) }
+    }
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the caller guarantees it.
         unsafe { self.0.store(at) }
+    }
+    #[inline(always)]
+    unsafe fn store_rounded(sums: [Self; 2], at: *mut bf16) {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the memory; the machine has the instructions.
+        unsafe {
+            let mut upper = [_mm512_setzero_si512(); 2];
+            for (upper, sums) in upper.iter_mut().zip(sums) {
+                let bits = _mm512_castps_si512(sums.0);
+                // To the nearest, ties to even: half of the last place, and the last place's bit
+                // if a half would make it odd.
+                let last = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+                let half = _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff));
+                let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(sums.0, sums.0);
+                // Every NaN becomes the canonical one.
+                let canonical = _mm512_set1_epi32(0x7fc0_0000);
+                *upper = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), nan, canonical);
+            }
+            static UPPER: [i16; 32] = {
+                let mut indices = [0; 32];
+                let mut n = 0i16;
+                while n < 32 {
+                    indices[n as usize] = 2 * n + 1;
+                    n += 1;
+                }
+                indices
+            };
+            let indices = _mm512_loadu_si512(UPPER.as_ptr().cast());
+            let [first, second] = upper;
+            _mm512_storeu_si512(at.cast(), _mm512_permutex2var_epi16(first, indices, second));
+        }
     }
     #[inline(always)]
     fn plus(self, x: Self) -> Self {
