@@ -12,6 +12,7 @@ mod cluster;
 mod emit;
 mod fuse;
 pub mod indices;
+pub mod invariants;
 pub mod kernels;
 mod lower;
 pub mod memory;

@@ -212,6 +212,11 @@ pub struct RunArgs {
     /// returning NaN (a loss).
     #[arg(long)]
     pub check_indices: bool,
+    /// Compute what depends on variables alone once, before the runs, and keep it: filters in the
+    /// layout of the kernels, weights of a mixed precision in its dtype. It takes the memory of
+    /// these results besides. The bits are the same.
+    #[arg(long)]
+    pub keep_invariants: bool,
     /// Print every element of the outputs, with all digits. The default shortens tensors of more
     /// than 100 elements.
     #[arg(long, conflicts_with = "json")]

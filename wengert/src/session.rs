@@ -90,9 +90,16 @@ impl Session {
     /// [`open`](Self::open) with options.
     pub fn open_with(device: Device, options: &DeviceOptions) -> Result<Session> {
         let backend = device.open(options)?;
-        let DeviceOptions { memory_budget, check_indices, batch_invariant, work_limit, .. } =
-            *options;
-        let compile = CompileOptions { memory_budget, check_indices, batch_invariant };
+        let DeviceOptions {
+            memory_budget,
+            check_indices,
+            batch_invariant,
+            keep_invariants,
+            work_limit,
+            ..
+        } = *options;
+        let compile =
+            CompileOptions { memory_budget, check_indices, batch_invariant, keep_invariants };
         let target = compile.target(&*backend)?;
         let variables = Variables(Arc::new(Mutex::new(backend.store())));
         Ok(Session { device, backend, target, variables, compile, work_limit, cache: Vec::new() })
@@ -153,8 +160,9 @@ impl Session {
             return Err(error.help(format!("bind it, e.g. by `bind!({name} = 32)`")));
         }
         let executable = {
-            let variables = self.variables.lock();
-            LoadedExecutable::compile(&*self.backend, function, binding, self.compile, &variables)?
+            let mut variables = self.variables.lock();
+            let (backend, options) = (&self.backend, self.compile);
+            LoadedExecutable::compile(backend, function, binding, options, &mut variables)?
         };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
     }
@@ -290,8 +298,9 @@ impl Session {
 
     /// Creates or replaces a variable.
     ///
-    /// Error: there is not enough memory.
+    /// Errors: there is not enough memory; the name is reserved.
     pub fn set_variable(&mut self, path: &str, value: &Literal) -> Result<()> {
+        Store::check_name(path)?;
         self.variables.lock().set(path, value)
     }
 
@@ -304,11 +313,13 @@ impl Session {
 
     /// Replaces all variables: variables absent from the argument are removed.
     ///
-    /// Error: there is not enough memory.
+    /// Errors: there is not enough memory; a name is reserved.
     pub fn set_variables<'a>(
         &mut self,
         variables: impl IntoIterator<Item = (&'a String, &'a Literal)>,
     ) -> Result<()> {
+        let variables: Vec<(&String, &Literal)> = variables.into_iter().collect();
+        variables.iter().try_for_each(|(path, _)| Store::check_name(path))?;
         let mut store = self.variables.lock();
         store.clear();
         store.set_all(variables.into_iter())

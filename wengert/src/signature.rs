@@ -50,6 +50,18 @@ pub(crate) fn is_variable(role: InputRole) -> bool {
 }
 
 impl Signature {
+    /// The key paths of the variables that a run reads, then of those that it replaces or creates.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let read = self.inputs.iter().filter(|input| input.is_variable()).map(|i| i.name.as_str());
+        let replaced = self.outputs.iter().filter(|output| output.role == OutputRole::State);
+        read.chain(replaced.map(|output| output.name.as_str()))
+    }
+
+    /// Whether a run replaces or creates variables.
+    pub fn replaces_variables(&self) -> bool {
+        self.outputs.iter().any(|output| output.role == OutputRole::State)
+    }
+
     /// The signature of a function.
     pub fn of_function(function: &Function) -> Signature {
         let inputs = function.inputs.iter().enumerate().map(|(i, input)| InputPort {

@@ -23,7 +23,15 @@ use wengert_cpu::AlignedBytes;
 pub struct Store {
     variables: BTreeMap<String, Stored>,
     allocator: Box<dyn Allocator>,
+    /// Number of changes of the users' variables.
+    version: u64,
+    /// Number of functions with invariants.
+    functions: u64,
 }
+
+/// How the names of invariants begin. They are a compiled function's own: users see neither their
+/// names nor their values.
+const INVARIANT: &str = "__invariant_";
 
 /// A device's memory for variables.
 pub trait Allocator: Debug + Send {
@@ -127,7 +135,7 @@ impl Default for Store {
 impl Store {
     /// An empty store, whose variables will be in memory of this allocator.
     pub fn new(allocator: Box<dyn Allocator>) -> Store {
-        Store { variables: BTreeMap::new(), allocator }
+        Store { variables: BTreeMap::new(), allocator, version: 0, functions: 0 }
     }
 
     /// The variable of a key path.
@@ -135,9 +143,38 @@ impl Store {
         self.variables.get(path)
     }
 
-    /// Key paths, sorted.
+    /// Key paths of the users' variables, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.variables.keys().map(String::as_str)
+        self.variables.keys().map(String::as_str).filter(|path| !path.starts_with(INVARIANT))
+    }
+
+    /// Checks that a user's variable does not have the name of an invariant.
+    ///
+    /// Errors: it has.
+    pub fn check_name(path: &str) -> Result<()> {
+        if path.starts_with(INVARIANT) {
+            return Err(diagnostic!("`{path}`: names that begin with `{INVARIANT}` are reserved")
+                .help("give the variable another name"));
+        }
+        Ok(())
+    }
+
+    /// Names for the invariants of a function, by their number; other functions have others.
+    pub fn invariant_names(&mut self) -> impl Fn(usize) -> String + use<> {
+        let function = self.functions;
+        self.functions += 1;
+        move |number| format!("{INVARIANT}{function}.{number}")
+    }
+
+    /// Changes whenever a variable may have: values that were computed from the variables of
+    /// another version are out of date.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Notes that a run has replaced variables.
+    pub fn changed(&mut self) {
+        self.version += 1;
     }
 
     /// Every variable, sorted by key path, mutable.
@@ -146,7 +183,12 @@ impl Store {
     }
 
     /// Creates or replaces a variable. One of the same type keeps its address.
+    ///
+    /// Errors: there is not enough memory.
     pub fn set(&mut self, path: &str, value: &Literal) -> Result<()> {
+        if !path.starts_with(INVARIANT) {
+            self.changed();
+        }
         self.make(&[(path, value.dtype(), value.shape())])?;
         let stored = self.variables.get_mut(path).expect("it was just made");
         stored.memory.write(&little_endian(value))
@@ -187,12 +229,14 @@ impl Store {
 
     /// Removes a variable, if it exists.
     pub fn remove(&mut self, path: &str) {
+        self.changed();
         self.variables.remove(path);
     }
 
-    /// Removes every variable.
+    /// Removes every variable of the users.
     pub fn clear(&mut self) {
-        self.variables.clear();
+        self.changed();
+        self.variables.retain(|path, _| path.starts_with(INVARIANT));
     }
 
     /// Copies of all variables.
@@ -201,6 +245,7 @@ impl Store {
     pub fn to_arrays(&self) -> Result<Arrays> {
         self.variables
             .iter()
+            .filter(|(path, _)| !path.starts_with(INVARIANT))
             .map(|(path, stored)| Ok((path.clone(), stored.to_literal()?)))
             .collect()
     }

@@ -27,7 +27,7 @@
 //! tensor are recomputed. The standardized values of a norm are such a function, too: besides the
 //! norm's operand they read a mean and a deviation for each row.
 
-use crate::emit::{Emitter, Memory};
+use crate::emit::{Emitter, Memory, Read};
 use crate::view::{View, Work};
 use std::collections::BTreeSet;
 use wengert_core::Op;
@@ -54,8 +54,8 @@ const MAX_GUARDS: usize = 6;
 /// For each value the realised value whose elements it has, if it is in memory.
 pub(crate) fn realise(view: &View<'_>, fuse: bool) -> Memory {
     let required = required(view);
-    let uses = Uses::new(view, &required);
     let everywhere: Memory = view.body.values.ids().map(Some).collect();
+    let uses = Uses::new(view, &required, &everywhere);
     let mut memory: Memory = view.body.values.ids().map(|_| None).collect();
     let mut closures: IdVec<ValueId, Closure> =
         view.body.values.ids().map(|_| Closure::default()).collect();
@@ -231,18 +231,32 @@ fn is_conversion(view: &View<'_>, equation: usize) -> bool {
     matches!(view.body.equations[equation].op, Op::ConvertElementType(_))
 }
 
-/// Whether an equation accesses its operands by divisions, and whether it does so under guards.
-fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, bool) {
+/// The reads by which an equation computes an element from its operands.
+fn reads_of(view: &View<'_>, everywhere: &Memory, equation: usize) -> Vec<Read> {
     let mut emitter = Emitter::new(view, everywhere, "probe");
     let extents = &view.extents[view.body.equations[equation].results[0]];
     let index: Vec<Affine> =
         extents.iter().map(|e| Affine::axis(emitter.builder.parallel("i", *e))).collect();
     emitter.phase(&[]);
     emitter.rule(equation, &index);
+    emitter.reads
+}
+
+/// Whether an equation accesses its operands by divisions, and whether it does so under guards.
+fn complexity(view: &View<'_>, everywhere: &Memory, equation: usize) -> (bool, bool) {
     let divides =
         |e: &Affine| e.terms.iter().any(|(t, _)| matches!(t, Term::FloorDiv(..) | Term::Mod(..)));
-    let divisions = emitter.reads.iter().any(|r| r.index.iter().any(divides));
-    (divisions, emitter.reads.iter().any(|r| r.guarded))
+    let reads = reads_of(view, everywhere, equation);
+    let divisions = reads.iter().any(|r| r.index.iter().any(divides));
+    (divisions, reads.iter().any(|r| r.guarded))
+}
+
+/// The most elements of one operand from which an element of the result is computed: those of the
+/// window of a pool.
+fn reads(view: &View<'_>, everywhere: &Memory, equation: usize) -> usize {
+    let reads = reads_of(view, everywhere, equation);
+    let of = |value: &ValueId| reads.iter().filter(|read| read.value == *value).count();
+    view.operands[equation].iter().map(of).max().unwrap_or(1).max(1)
 }
 
 /// The uses of values, seen through free ops.
@@ -258,7 +272,7 @@ struct Uses {
 }
 
 impl Uses {
-    fn new(view: &View<'_>, required: &IdVec<ValueId, bool>) -> Uses {
+    fn new(view: &View<'_>, required: &IdVec<ValueId, bool>, everywhere: &Memory) -> Uses {
         let mut count: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
         let mut points: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
         let mut total: IdVec<ValueId, usize> = view.body.values.ids().map(|_| 0).collect();
@@ -271,6 +285,9 @@ impl Uses {
             let (uses, asked, in_all) = match &view.work[n] {
                 _ if seen_through => (count[result], points[result], total[result]),
                 Work::Compute(Compute::Reduce { extents, .. }) => once(extents.iter().product()),
+                Work::Compute(Compute::Element { .. }) if !view.elementwise[n] => {
+                    once(view.count(result).saturating_mul(reads(view, everywhere, n)))
+                }
                 _ => once(view.count(result)),
             };
             let distinct: BTreeSet<ValueId> = match view.work[n] {

@@ -3,6 +3,7 @@
 use super::graph::Runner;
 use super::kernels::kernels;
 use super::list::PIPELINE;
+use crate::invariants::{Divided, divide};
 use crate::kernels::Kernels;
 use crate::memory::assign::problem::Problem;
 use crate::memory::{self, Planned};
@@ -33,6 +34,9 @@ impl Default for Options {
         Options { fuse: true, fuel: BTreeMap::new(), keep_stages: false, memory_budget: None }
     }
 }
+
+/// A plan, with the sources of its steps.
+pub type Traced = (Verified<Plan>, Sources);
 
 /// A function without dimension variables, whose probes are outputs.
 #[derive(Clone, Debug)]
@@ -68,6 +72,30 @@ impl Bound {
         let Planned { plan, sources: steps, .. } = verified(planned);
         let sources = Sources { table: compiled.function.locations, steps };
         Ok((plan, sources))
+    }
+
+    /// Its plan, and the plan of its [invariants](crate::invariants), if there are any. `name_of`
+    /// gives the names of their variables by their number.
+    ///
+    /// Errors: those of [`compile`](Self::compile).
+    pub fn compile_divided(
+        &self,
+        target: &Target,
+        options: &Options,
+        name_of: impl Fn(usize) -> String,
+    ) -> Result<(Option<Traced>, Traced)> {
+        let (function, _) = optimized(&self.function, target, options)?;
+        let plan = |function: Function| {
+            let kernels = verified_kernels(&function, target, options)?;
+            let (binding, budget) = (&self.binding, options.memory_budget);
+            let planned = memory::plan_kernels(&kernels, target, binding, budget, PIPELINE.memory)?;
+            let Planned { plan, sources: steps, .. } = verified(planned);
+            Ok((plan, Sources { table: function.locations, steps }))
+        };
+        match divide(&function, name_of) {
+            Some(Divided { invariants, run }) => Ok((Some(plan(invariants)?), plan(run)?)),
+            None => Ok((None, plan(function)?)),
+        }
     }
 
     /// Plans that take different amounts of memory, in order of increasing memory and decreasing
@@ -115,17 +143,32 @@ pub fn compile_kernels(
     target: &Target,
     options: &Options,
 ) -> Result<Compiled> {
+    let (function, stages) = optimized(function, target, options)?;
+    let kernels = verified_kernels(&function, target, options)?;
+    Ok(Compiled { function, kernels, stages })
+}
+
+/// A function after the graph passes, and after each of them, if the stages are kept.
+fn optimized(
+    function: &Function,
+    target: &Target,
+    options: &Options,
+) -> Result<(Function, Vec<(&'static str, Function)>)> {
     let mut runner = Runner::new(target, &options.fuel, options.keep_stages);
     let mut function = function.clone();
     for step in PIPELINE.graph {
         function = runner.step(step, function)?;
     }
-    let stages = runner.stages;
-    let kernels = kernels(&function, target, options.fuse, PIPELINE.kernels)?;
+    Ok((function, runner.stages))
+}
+
+/// The kernels of a function after the graph passes.
+fn verified_kernels(function: &Function, target: &Target, options: &Options) -> Result<Kernels> {
+    let kernels = kernels(function, target, options.fuse, PIPELINE.kernels)?;
     if let Err(fault) = within("verify kernels", || kernels.verify()) {
         panic!("pass lower breaks an invariant of kernels: {fault}");
     }
-    Ok(Compiled { function, kernels, stages })
+    Ok(kernels)
 }
 
 /// Plans a function's kernels: their order, homes, slots and offsets.

@@ -23,7 +23,7 @@ mod list;
 
 pub use crate::pass::{Keeps, Pass};
 pub use compile::{
-    Bound, Compiled, Options, Sources, compile, compile_kernels, compile_traced, frontier,
+    Bound, Compiled, Options, Sources, Traced, compile, compile_kernels, compile_traced, frontier,
     plan_kernels,
 };
 pub(crate) use graph::Step;

@@ -45,6 +45,7 @@
 
 mod accumulate;
 mod arithmetic;
+mod channels;
 mod control;
 mod convert;
 mod cse;
@@ -186,6 +187,7 @@ pub const TOPICS: &[Topic] = &[
     Topic { name: "conversions", rules: convert::RULES },
     Topic { name: "movement", rules: movement::RULES },
     Topic { name: "windows", rules: window::RULES },
+    Topic { name: "channels", rules: channels::RULES },
     Topic { name: "reductions", rules: reduction::RULES },
     Topic { name: "products", rules: product::RULES },
 ];

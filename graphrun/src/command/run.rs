@@ -22,7 +22,8 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
     let signature = source.signature()?;
     let (device, choices) = device(&args.device)?;
-    let choices = DeviceOptions { check_indices: args.check_indices, ..choices };
+    let (check_indices, keep_invariants) = (args.check_indices, args.keep_invariants);
+    let choices = DeviceOptions { check_indices, keep_invariants, ..choices };
     // All errors of the arguments are found before the run, which may be long.
     let outputs = requests(&signature, "output", &args.outputs)?;
     let targets = Targets::of(&outputs, args.save.as_deref())?;

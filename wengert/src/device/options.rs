@@ -42,6 +42,12 @@ pub struct DeviceOptions {
     /// instead of the op's defined result. Other results keep their bits. A run additionally
     /// reduces the indices of each lookup and copies the variables that it replaces.
     pub check_indices: bool,
+    /// Whether what a function computes from its parameters alone is computed once and kept, before
+    /// the first run and after each change of a variable, instead of in each run
+    /// ([`wengert_compiler::invariants`]). It takes the memory of these results besides; the bits
+    /// are the same. It has no effect on functions that replace variables, on plans from files,
+    /// and where functions are interpreted.
+    pub keep_invariants: bool,
 }
 
 impl Default for DeviceOptions {
@@ -58,6 +64,7 @@ impl Default for DeviceOptions {
             memory_budget: None,
             work_limit,
             check_indices: false,
+            keep_invariants: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A function compiled for a device.
 
 mod indices;
+mod invariants;
 mod profile;
 mod room;
 
@@ -11,9 +12,10 @@ use crate::device::{Backend, PreparedFunction};
 use crate::outputs::Returned;
 use crate::signature::Signature;
 use crate::store::Store;
+use invariants::Invariants;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wengert_compiler::indices::{Watched, watch};
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::Function;
@@ -30,6 +32,8 @@ pub struct LoadedExecutable {
     /// The checked lookups. Their reports are the last outputs of the function and absent from
     /// the signature.
     checks: Vec<Watched>,
+    /// What runs before, if invariants are kept.
+    invariants: Option<Invariants>,
 }
 
 impl fmt::Debug for LoadedExecutable {
@@ -47,6 +51,8 @@ pub struct CompileOptions {
     pub check_indices: bool,
     /// Whether the bits of a row do not depend on the number of rows.
     pub batch_invariant: bool,
+    /// Whether invariants are kept.
+    pub keep_invariants: bool,
 }
 
 impl CompileOptions {
@@ -78,16 +84,18 @@ fn prepared(
 impl LoadedExecutable {
     /// Compiles `function` for a binding, in a session with these variables.
     ///
-    /// Errors: those of the compiler; there is not enough memory.
+    /// Errors: those of the compiler; there is not enough memory; the name of a variable is
+    /// reserved.
     pub fn compile(
-        backend: &dyn Backend,
+        backend: &Arc<dyn Backend>,
         function: &Function,
         binding: &Binding,
         options: CompileOptions,
-        variables: &Store,
+        variables: &mut Store,
     ) -> Result<LoadedExecutable> {
         let mut bound = Bound::new(function, binding)?;
         let signature = Signature::of_function(&bound.function);
+        signature.variables().try_for_each(Store::check_name)?;
         let mut checks = Vec::new();
         if options.check_indices {
             (bound.function, checks) = watch(bound.function)?;
@@ -95,14 +103,25 @@ impl LoadedExecutable {
         if let Some(prepared) = backend.prepare_graph(&bound.function) {
             room::check_graph(&bound, variables)?;
             let prepared = Mutex::new(prepared);
-            return Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks });
+            let (probes, invariants) = (bound.probes, None);
+            return Ok(LoadedExecutable { signature, prepared, probes, checks, invariants });
         }
         let planning = Options { memory_budget: options.memory_budget, ..Options::default() };
-        let (plan, sources) = bound.compile(&options.target(backend)?, &planning)?;
-        room::check(backend, &plan, variables, Some(&bound))?;
+        let target = options.target(&**backend)?;
+        let (first, (plan, sources)) =
+            match options.keep_invariants && !signature.replaces_variables() {
+                true => bound.compile_divided(&target, &planning, variables.invariant_names())?,
+                false => (None, bound.compile(&target, &planning)?),
+            };
+        let invariants = first.map(|plan| Invariants::new(backend.clone(), plan));
+        if let Some(invariants) = &invariants {
+            room::check(&**backend, invariants.plan(), variables, Some(&bound))?;
+        }
+        room::check(&**backend, &plan, variables, Some(&bound))?;
         // It is compiled from the caller's own program, so its work has no limit.
-        let prepared = prepared(backend, plan, Some(sources), u64::MAX)?;
-        Ok(LoadedExecutable { signature, prepared, probes: bound.probes, checks })
+        let prepared = prepared(&**backend, plan, Some(sources), u64::MAX)?;
+        let probes = bound.probes;
+        Ok(LoadedExecutable { signature, prepared, probes, checks, invariants })
     }
 
     /// Loads a verified plan, with a limit on the operations of one run, in a session with these
@@ -119,7 +138,7 @@ impl LoadedExecutable {
         room::check(backend, &plan, variables, None)?;
         let prepared = prepared(backend, plan, None, work_limit)?;
         let (probes, checks) = (BTreeMap::new(), Vec::new());
-        Ok(LoadedExecutable { signature, prepared, probes, checks })
+        Ok(LoadedExecutable { signature, prepared, probes, checks, invariants: None })
     }
 
     /// Source location of a probe, if known.
@@ -146,6 +165,12 @@ impl LoadedExecutable {
     /// Errors: of the device; an index out of range, if indices are checked, which leaves the
     /// variables unchanged.
     pub fn run(&self, given: &[Literal], variables: &mut Store) -> Result<Returned> {
+        if let Some(invariants) = &self.invariants {
+            invariants.compute(variables)?;
+        }
+        if self.signature.replaces_variables() {
+            variables.changed();
+        }
         if self.checks.is_empty() {
             return self.prepared().run(given, variables);
         }

@@ -6,6 +6,7 @@
 mod attention;
 mod batch_invariance;
 mod followers;
+mod invariants;
 mod mixed;
 mod ops;
 mod pitches;

@@ -1,0 +1,151 @@
+//! Division of a function into what is invariant from run to run, and the rest.
+//!
+//! Inference reads the same parameters in every run, and often begins with the same work on them:
+//! a convolution's filter is transposed to the layout of the kernels, a normalisation's scale is
+//! divided by the root of its variance. [`divide`] moves such equations into a function of their
+//! own. It runs once for each value of the parameters, and its results are further parameters of
+//! the function that runs for each input. This is partial application: the parameters are known
+//! before the inputs are. It does for runs what `hoist` does for the steps of a loop.
+//!
+//! A value is **known** if it depends on parameters, and on nothing else but constants. The known
+//! values that the rest reads are the **invariants**. Three kinds of known values are none, but
+//! computed in each run:
+//!
+//! - constants, which the compiler folds;
+//! - reshaped parameters, which cost nothing;
+//! - results that are larger than their operands, such as a bias that is broadcast. A kernel reads
+//!   the smaller operand instead.
+//!
+//! The function is divided after the graph passes. They have chosen layouts, and fixed all bits, so
+//! the division changes none.
+
+use crate::probes::watches;
+use wengert_core::graph::{
+    Body, Equation, Function, Input, InputRole, Output, OutputRole, ValueId,
+};
+use wengert_core::id::IdVec;
+use wengert_core::op::Op;
+
+/// The two parts of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Divided {
+    /// From parameters to invariants: outputs of role [`OutputRole::State`], so a run creates the
+    /// variables that `run` reads.
+    pub invariants: Function,
+    /// The function, with the invariants as further parameters.
+    pub run: Function,
+}
+
+/// What is known of a value before the inputs are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Known {
+    /// It depends on nothing.
+    Constant,
+    /// A parameter, perhaps reshaped.
+    Parameter,
+    /// Computed from parameters.
+    Computed,
+    /// Not known.
+    No,
+}
+
+/// Divides a function without dimension variables. `name_of` gives the names of the
+/// invariants by their number. `None` if there are none.
+pub fn divide(function: &Function, name_of: impl Fn(usize) -> String) -> Option<Divided> {
+    let body = &function.body;
+    let known = known(function);
+    let is_computed = |value: &ValueId| known[*value] == Known::Computed;
+    let rest: Vec<&Equation> =
+        body.equations.iter().filter(|e| !e.results.iter().all(is_computed)).collect();
+    let mut is_invariant: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    let read = rest.iter().flat_map(|e| &e.operands).chain(&body.outputs);
+    read.filter(|value| is_computed(value)).for_each(|value| is_invariant[*value] = true);
+    let found: Vec<ValueId> = body.values.ids().filter(|value| is_invariant[*value]).collect();
+    if found.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = (0..found.len()).map(name_of).collect();
+    let outputs = names.iter().map(|name| Output { name: name.clone(), role: OutputRole::State });
+    let invariants = Function {
+        name: format!("{}_invariants", function.name),
+        outputs: outputs.collect(),
+        ..part(function, &[], found.clone(), |_| true)
+    };
+    let definitions = body.definitions();
+    let input = |(value, name): (ValueId, String)| {
+        let equation = definitions[value].expect("a computed value has an equation");
+        let location = body.equations[equation].location;
+        (value, Input { name, role: InputRole::Param, location })
+    };
+    let new: Vec<(ValueId, Input)> = found.into_iter().zip(names).map(input).collect();
+    let run = part(function, &new, body.outputs.clone(), |e| !e.results.iter().all(is_computed));
+    Some(Divided { invariants, run })
+}
+
+/// What is known of each value.
+fn known(function: &Function) -> IdVec<ValueId, Known> {
+    let body = &function.body;
+    let mut known: IdVec<ValueId, Known> = body.values.ids().map(|_| Known::No).collect();
+    for (input, value) in function.inputs.iter().zip(&body.inputs) {
+        if input.role == InputRole::Param {
+            known[*value] = Known::Parameter;
+        }
+    }
+    for equation in &body.equations {
+        let operands = equation.operands.iter().map(|value| known[*value]);
+        let operands = operands.max().unwrap_or(Known::Constant);
+        let plain = equation.regions.is_empty() && !watches(equation);
+        let result = match operands {
+            _ if !plain => Known::No,
+            Known::No | Known::Constant => operands,
+            Known::Parameter if matches!(equation.op, Op::Reshape(_)) => Known::Parameter,
+            _ if grows(body, equation, &known) => Known::No,
+            _ => Known::Computed,
+        };
+        equation.results.iter().for_each(|value| known[*value] = result);
+    }
+    known
+}
+
+/// Whether the results of an equation take more memory than its operands that are not constants.
+fn grows(body: &Body, equation: &Equation, known: &IdVec<ValueId, Known>) -> bool {
+    let bytes = |values: &mut dyn Iterator<Item = &ValueId>| -> usize {
+        values.map(|v| body.values[*v].bytes().unwrap_or(usize::MAX)).fold(0, usize::saturating_add)
+    };
+    let operands =
+        bytes(&mut equation.operands.iter().filter(|value| known[**value] != Known::Constant));
+    bytes(&mut equation.results.iter()) > operands
+}
+
+/// The part of a function that computes `outputs` with those equations that `takes` admits, from
+/// its inputs and `new` ones. Parameters that it does not read are no inputs of it; nor are other
+/// inputs, if there are no new ones.
+fn part(
+    function: &Function,
+    new: &[(ValueId, Input)],
+    outputs: Vec<ValueId>,
+    takes: impl Fn(&Equation) -> bool,
+) -> Function {
+    let body = &function.body;
+    let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    outputs.iter().for_each(|value| live[*value] = true);
+    let mut equations = Vec::new();
+    for equation in body.equations.iter().rev().filter(|e| takes(e)) {
+        if equation.results.iter().any(|value| live[*value]) || watches(equation) {
+            equation.operands.iter().for_each(|value| live[*value] = true);
+            equations.push(equation.clone());
+        }
+    }
+    equations.reverse();
+    let stays = |input: &Input, value: ValueId| {
+        live[value] || (!new.is_empty() && input.role != InputRole::Param)
+    };
+    let inputs = function.inputs.iter().zip(&body.inputs);
+    let inputs = inputs.filter(|(input, value)| stays(input, **value));
+    let (inputs, values): (Vec<Input>, Vec<ValueId>) = inputs
+        .map(|(input, value)| (input.clone(), *value))
+        .chain(new.iter().map(|(value, input)| (input.clone(), *value)))
+        .unzip();
+    let body = Body { values: body.values.clone(), inputs: values, equations, outputs };
+    Function { inputs, body, ..function.clone() }.renumber()
+}
