@@ -329,10 +329,11 @@ impl Session {
     /// file's.
     ///
     /// Errors: the session has variables, and the file names others, lacks one, or has another
-    /// type for one. On an error nothing is loaded.
+    /// type for one; a name is reserved. On an error nothing is loaded.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let read = safetensors::SafetensorsFile::open(path)?.read_all()?;
+        read.keys().try_for_each(|name| Store::check_name(name))?;
         let (types, source) = (self.variable_types(), format!("`{}`", path.display()));
         if !types.is_empty() {
             let needed = types.keys().map(String::as_str);

@@ -112,6 +112,25 @@ fn on_the_interpreter() {
     check(Device::Interpreter);
 }
 
+#[test]
+fn on_the_device_that_is_asked_for() {
+    if let Ok(name) = std::env::var("WENGERT_TEST_DEVICE") {
+        check(name.parse().unwrap());
+    }
+}
+
+/// Values of invariants do not come from files.
+#[test]
+fn a_file_with_a_reserved_name_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    wengert::data::safetensors::write(&path, [("__invariant_0.0", &drawn(&[2], 1))]).unwrap();
+    let mut session = Session::open(Device::Cpu).unwrap();
+    let error = session.load(&path).unwrap_err().to_string();
+    assert!(error.contains("are reserved"), "{error}");
+    assert!(session.variables().unwrap().is_empty());
+}
+
 /// The convolution's filter is transposed once: no kernel of a run does it.
 #[test]
 fn a_run_does_not_repeat_it() {
