@@ -7,11 +7,12 @@
 //! the function that runs for each input. This is partial application: the parameters are known
 //! before the inputs are. It does for runs what `hoist` does for the steps of a loop.
 //!
-//! A value is **known** if it depends on parameters, and on nothing else but constants. The known
-//! values that the rest reads are the **invariants**. Three kinds of known values are none, but
-//! computed in each run:
+//! A value is **known** if it depends on parameters, and on nothing else but constants. Large
+//! constants, whose values the compiler does not fold, count as parameters. The known values that
+//! the rest reads are the **invariants**. Three kinds of known values are none, but computed in
+//! each run:
 //!
-//! - constants, which the compiler folds;
+//! - small constants, which the compiler folds;
 //! - reshaped parameters, which cost nothing;
 //! - results that are larger than their operands, such as a bias that is broadcast. A kernel reads
 //!   the smaller operand instead.
@@ -41,13 +42,16 @@ pub struct Divided {
 enum Known {
     /// It depends on nothing.
     Constant,
-    /// A parameter, perhaps reshaped.
+    /// A parameter or a large constant, perhaps reshaped.
     Parameter,
     /// Computed from parameters.
     Computed,
     /// Not known.
     No,
 }
+
+/// Most elements of a small constant.
+const SMALL: usize = 256;
 
 /// Divides a function without dimension variables. `name_of` gives the names of the
 /// invariants by their number. `None` if there are none.
@@ -97,6 +101,7 @@ fn known(function: &Function) -> IdVec<ValueId, Known> {
         let plain = equation.regions.is_empty() && !watches(equation);
         let result = match operands {
             _ if !plain => Known::No,
+            _ if is_large(&equation.op) => Known::Parameter,
             Known::No | Known::Constant => operands,
             Known::Parameter if matches!(equation.op, Op::Reshape(_)) => Known::Parameter,
             _ if grows(body, equation, &known) => Known::No,
@@ -105,6 +110,11 @@ fn known(function: &Function) -> IdVec<ValueId, Known> {
         equation.results.iter().for_each(|value| known[*value] = result);
     }
     known
+}
+
+/// Whether an op is a constant that is not folded with others.
+fn is_large(op: &Op) -> bool {
+    matches!(op, Op::Constant(constant) if constant.value.len() > SMALL)
 }
 
 /// Whether the results of an equation take more memory than its operands that are not constants.
@@ -148,4 +158,30 @@ fn part(
         .unzip();
     let body = Body { values: body.values.clone(), inputs: values, equations, outputs };
     Function { inputs, body, ..function.clone() }.renumber()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_core::graph::parse_program;
+
+    #[test]
+    fn large_constants_count_as_parameters() {
+        let of = |n: usize| {
+            let text = format!(
+                "func @f(%x: f32[{n}]) -> (y: f32[{n}]) {{
+                   %0: f32[{n}] = constant {{value=f32[{n}] 0.5}}
+                   %1: f32[{n}] = exp %0
+                   %2: f32[{n}] = mul %x, %1
+                   return %2
+                 }}"
+            );
+            let program = parse_program(&text, "test").expect("it parses");
+            divide(&program.functions()[0], |number| format!("v{number}"))
+        };
+        let large = of(SMALL + 1).expect("the exponential does not depend on the input");
+        assert_eq!(large.run.body.equations.len(), 1);
+        assert!(large.invariants.inputs.is_empty());
+        assert_eq!(of(SMALL), None);
+    }
 }

@@ -72,7 +72,7 @@ impl<'r> Rewriter<'r> {
             equations: rewriter.equations,
             outputs,
         };
-        // A rule may have emitted equations before it turned out not to apply.
+        // Values of equations that were given up are left.
         (body.renumber(), fuel - rewriter.fuel)
     }
 
@@ -80,8 +80,17 @@ impl<'r> Rewriter<'r> {
     fn add(&mut self, equation: Equation) -> Vec<ValueId> {
         if self.fuel > 0 && self.depth < DEPTH && equation.results.len() == 1 {
             self.depth += 1;
-            let found =
-                self.rules.iter().find_map(|rule| (rule.apply)(self, &equation).map(|v| (rule, v)));
+            let found = self.rules.iter().find_map(|rule| {
+                let (count, fuel) = (self.equations.len(), self.fuel);
+                let value = (rule.apply)(self, &equation);
+                if value.is_none() {
+                    // It may have emitted equations before it turned out not to apply. They would
+                    // make a pass without changes change the body.
+                    self.equations.truncate(count);
+                    self.fuel = fuel;
+                }
+                value.map(|value| (rule, value))
+            });
             self.depth -= 1;
             if let Some((rule, value)) = found {
                 let (was, is) = (&self.values[equation.results[0]], &self.values[value]);

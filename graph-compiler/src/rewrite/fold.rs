@@ -19,6 +19,9 @@ const MAX_ELEMENTS: usize = 256;
 /// Maximum number of elements of a literal that is tested for equal elements.
 const MAX_SPLAT: usize = 1 << 20;
 
+/// Maximum number of elements of a literal whose axes are permuted, such as a filter.
+const MAX_PERMUTED: usize = 1 << 24;
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "constant_of_equal_elements",
@@ -106,6 +109,21 @@ pub(super) const RULES: &[Rule] = &[
             }
             let value = Literal::from_scalars(cx.ty(result).dtype, &shape, &values).ok()?;
             cx.emit(Constant { value }, &[])
+        },
+    },
+    Rule {
+        name: "constant_permuted",
+        doc: "permute of a literal → the literal with its axes permuted",
+        examples: &["%0: f32[2,3] = constant {value=f32[2,3] [[1, 2, 3], [4, 5, 6]]}
+             %1: f32[3,2] = permute %0 {permutation=[1,0]}"],
+        apply: |cx, equation| {
+            let Op::Permute(op) = &equation.op else { return None };
+            let literal = cx.literal(equation.operands[0])?;
+            if literal.len() > MAX_PERMUTED {
+                return None;
+            }
+            let axes: Vec<i64> = op.permutation.iter().map(|axis| *axis as i64).collect();
+            cx.emit(Constant { value: literal.permute(axes).ok()? }, &[])
         },
     },
 ];

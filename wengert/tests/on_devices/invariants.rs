@@ -6,8 +6,8 @@ use wengert::data::Arrays;
 use wengert::prelude::*;
 use wengert::{DType, DeviceOptions};
 
-/// A convolution with channels first and a norm with fixed statistics; a step that changes the
-/// filter.
+/// A convolution with channels first, a norm with fixed statistics and a large constant; a step
+/// that changes the filter.
 fn program() -> Program {
     let param = |shape: &[usize]| {
         Tensor::variable(TensorType::new(DType::F32, shape.iter().copied()), Initializer::Ones)
@@ -33,7 +33,9 @@ fn program() -> Program {
             };
             let y = Tensor::apply(op, &[&x, &filter]);
             let scale = (scale * (variance + 1e-5).rsqrt()).unsqueeze(&[1, 2]);
-            f.output("y", (y * scale).relu());
+            // More elements than are folded.
+            let table = Tensor::constant(drawn(&[6, 8, 8], 9)).exp();
+            f.output("y", (y * scale * table).relu());
         })
         .unwrap();
     program

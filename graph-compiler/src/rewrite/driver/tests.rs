@@ -270,3 +270,26 @@ fn fuel_stops_after_so_many_changes() {
     }
     assert_eq!(simplify(function, u64::MAX).1, 2);
 }
+
+/// A pass without changes leaves the body as it is, whatever rules tried.
+#[test]
+fn a_rule_that_gives_up_leaves_no_equations() {
+    const GIVES_UP: Rule = Rule {
+        name: "gives_up",
+        doc: "",
+        examples: &[],
+        apply: |cx, equation| {
+            let twice = cx.emit(Op::from(wengert_core::op::Binary::Add), &equation.operands)?;
+            cx.emit(Op::from(wengert_core::op::Unary::Abs), &[twice])?;
+            None
+        },
+    };
+    let text = "func @f(%x: f32[3], %y: f32[3]) -> (z: f32[3]) {
+                  %0: f32[3] = mul %x, %y
+                  return %0
+                }";
+    let program = parse_program(text, "test").unwrap();
+    let body = program.functions()[0].body.clone();
+    let (found, spent) = Rewriter::run(body.clone(), &[&GIVES_UP], 10);
+    assert_eq!((found, spent), (body, 0));
+}
