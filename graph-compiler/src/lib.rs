@@ -14,6 +14,8 @@ mod fuse;
 pub mod indices;
 pub mod invariants;
 pub mod kernels;
+pub mod key_paths;
+pub mod lora;
 mod lower;
 pub mod memory;
 mod pass;

@@ -86,6 +86,49 @@ fn a_model_is_a_program_like_any_other() {
 }
 
 #[test]
+fn a_function_becomes_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("Relu")).unwrap();
+    let import = ["import", "m.onnx", "-o", "m.graph"];
+    assert_eq!(graphrun(folder, &import).0, 0);
+    let export = ["export", "m.graph@predict", "-o", "e.onnx", "--opset", "23"];
+    let (status, out, error) = graphrun(folder, &export);
+    assert_eq!((status, error.as_str()), (0, ""));
+    let counts = "@predict with 1 inputs, 2 parameters and 1 outputs";
+    assert_eq!(out, format!("{counts} written to e.onnx, op set 23\n"));
+    let run = ["run", "e.onnx", "--input", "x=2x2xf32=1 1 2 3", "--output", "y=-"];
+    let (status, out, error) = graphrun(folder, &run);
+    assert_eq!(status, 0, "{error}");
+    assert!(out.contains("2x3xf32=5.0 7.0 0.0 14.0 19.0 4.0"), "{out}");
+    // A dimension variable stays, unless it is bound.
+    let (_, out, _) = graphrun(folder, &["inspect", "e.onnx"]);
+    assert!(out.contains("f32[batch,2]"), "{out}");
+    let bound = ["export", "m.graph", "-o", "b.onnx", "--bind", "batch=4"];
+    assert_eq!(graphrun(folder, &bound).0, 0);
+    let (_, out, _) = graphrun(folder, &["inspect", "b.onnx"]);
+    assert!(out.contains("f32[4,2]"), "{out}");
+}
+
+#[test]
+fn what_cannot_be_exported_is_said_with_the_equation() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "func @f(%x: i32[3]) -> (y: i32[3]) {\n  %0: i32[3] = popcnt %x\n  return %0\n}\n";
+    std::fs::write(folder.join("f.ir"), text).unwrap();
+    let (status, _, error) = graphrun(folder, &["export", "f.ir", "-o", "f.onnx"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("= popcnt` cannot be exported: ONNX counts no bits"), "{error}");
+    assert!(error.contains("f.ir:2:"), "{error}");
+    assert!(!folder.join("f.onnx").exists());
+    let (status, _, error) = graphrun(folder, &["export", "f.ir", "-o", "f.bin"]);
+    assert!(status == 2 && error.contains("names of models end in .onnx"), "{error}");
+    let unknown = ["export", "f.ir", "-o", "f.onnx", "--opset", "20"];
+    let (status, _, error) = graphrun(folder, &unknown);
+    assert!(status == 2 && error.contains("21..=28"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -103,7 +146,109 @@ fn what_is_wrong_is_said_with_the_node() {
     let (status, _, error) = graphrun(folder, &bound);
     assert!(status == 2 && error.contains("no input `z` to bind"), "{error}");
     let (status, _, error) = graphrun(folder, &["import", "m.onnx", "-o", "out.onnx"]);
-    assert!(status == 2 && error.contains("ONNX is only read"), "{error}");
+    assert!(status == 2 && error.contains("graphrun export"), "{error}");
     let (status, _, error) = graphrun(folder, &["import", "none.onnx", "-o", "m.graph"]);
     assert!(status == 2 && error.contains("none.onnx"), "{error}");
+}
+
+const TRAIN: &[&str] = &["import", "m.onnx", "-o", "m.graph", "--train", "--loss"];
+
+/// Trains the model's bias, and then an update of its weight.
+#[test]
+fn a_model_is_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("Sigmoid")).unwrap();
+    let rows: Vec<String> = (0..8).map(|n| format!("{}.0 {}.0", n % 2, n / 4)).collect();
+    let x: Vec<f32> =
+        rows.join(" ").split(' ').map(|number| number.parse::<f32>().unwrap()).collect();
+    let labels: Vec<f32> = x.chunks(2).flat_map(|x| [x[0], x[1], 1.0 - x[0]]).collect();
+    let x = wengert::Literal::from_vec(&[8, 2], x).unwrap();
+    let labels = wengert::Literal::from_vec(&[8, 3], labels).unwrap();
+    wengert::data::npz::write(folder.join("d.npz"), [("x", &x), ("targets", &labels)]).unwrap();
+    for (choice, counts) in [
+        (["--freeze", "*.weight"], "1 trained and 1 frozen"),
+        (["--lora", "r=1,alpha=2,*.weight"], "2 trained and 2 frozen"),
+    ] {
+        let settings = ["binary_cross_entropy", "--array", "labels=targets", "--epochs", "40"];
+        let rate = ["--learning-rate", "0.1", "--batch", "4", "--optimizer", "adam"];
+        let arguments = [TRAIN, &settings, &rate, &choice].concat();
+        let (status, out, error) = graphrun(folder, &arguments);
+        assert_eq!((status, error.as_str()), (0, ""));
+        assert!(out.contains(counts), "{out}");
+        let run = choice[0].trim_start_matches('-');
+        let weights = format!("{run}/weights.safetensors");
+        let (status, _, error) =
+            graphrun(folder, &["train", "m.graph", "--data", "d.npz", "--out", run]);
+        assert_eq!(status, 0, "{error}");
+        let evaluated = |weights: &[&str]| {
+            let file = ["evaluate", "m.graph", "--data", "d.npz", "--json"];
+            let (status, out, error) = graphrun(folder, &[&file[..], weights].concat());
+            assert_eq!(status, 0, "{error}");
+            let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+            found["metrics"]["loss"].as_f64().unwrap()
+        };
+        let (first, last) = (evaluated(&[]), evaluated(&["--params", &weights]));
+        assert!(last < 0.7 * first, "{choice:?}: {first}, then {last}");
+        let x = "x=1x2xf32=1 0";
+        let predict =
+            ["run", "m.graph@predict", "--params", &weights, "--input", x, "--output", "y=-"];
+        let (status, out, error) = graphrun(folder, &predict);
+        assert!(status == 0 && out.contains("1x3xf32="), "{out}{error}");
+    }
+}
+
+/// A step drops out with a key, and a prediction does not.
+#[test]
+fn dropout_has_its_training_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("Dropout")).unwrap();
+    let (status, _, error) = graphrun(folder, &[TRAIN, &["mse", "--training-forms"]].concat());
+    assert_eq!(status, 0, "{error}");
+    let dumped = |function: &str| graphrun(folder, &["dump", &format!("m.graph@{function}")]).1;
+    assert!(dumped("train_step").contains("random_bits"), "{}", dumped("train_step"));
+    for function in ["predict", "evaluate"] {
+        assert!(!dumped(function).contains("random_bits"), "{}", dumped(function));
+    }
+    let x = wengert::Literal::from_vec(&[4, 2], vec![1.0f32; 8]).unwrap();
+    let labels = wengert::Literal::from_vec(&[4, 3], vec![1.0f32; 12]).unwrap();
+    wengert::data::npz::write(folder.join("d.npz"), [("x", &x), ("labels", &labels)]).unwrap();
+    let train = ["train", "m.graph", "--data", "d.npz", "--steps", "3", "--out", "runs"];
+    let (status, out, error) = graphrun(folder, &train);
+    assert!(status == 0 && out.contains("3 steps done"), "{out}{error}");
+    std::fs::write(folder.join("m.onnx"), model("Relu")).unwrap();
+    let (status, _, error) = graphrun(folder, &[TRAIN, &["mse", "--training-forms"]].concat());
+    assert!(status == 2 && error.contains("no batch normalisation and no dropout"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_trained_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("Relu")).unwrap();
+    let says = |choices: &[&str], texts: &[&str]| {
+        let (status, _, error) = graphrun(folder, &[TRAIN, choices].concat());
+        assert_eq!(status, 2, "{error}");
+        for text in texts {
+            assert!(error.contains(text), "{error}");
+        }
+        assert!(!folder.join("m.graph").exists());
+    };
+    says(&["entropy"], &["there is no loss `entropy`", "cross_entropy"]);
+    says(&["mse", "--optimizer", "adagrad"], &["there is no optimizer `adagrad`", "adamw"]);
+    says(&["mse", "--output", "z"], &["no output `z`", "`y`"]);
+    says(&["mse", "--freeze", "conv*"], &["no variable matches `conv*`", "`fc.weight`"]);
+    says(&["mse", "--freeze", "*"], &["all variables are frozen"]);
+    says(&["mse", "--lora", "fc.weight"], &["has no rank", "r=8"]);
+    says(&["mse", "--lora", "r=1,fc.bias"], &["`fc.bias` of type f32[3] is no matrix"]);
+    says(&["mse", "--lora", "r=2,fc.weight"], &["rank 2, which is not below 2"]);
+    says(&["mse", "--array", "z=a"], &["the input `z`, which it lacks", "`x`, `labels`"]);
+    says(&["mse", "--array", "x"], &["`--array x` is no pair"]);
+    says(&["mse", "--function", "train_step"], &["@train_step, a name of training"]);
+    let (status, _, error) =
+        graphrun(folder, &["import", "m.onnx", "-o", "m.graph", "--loss", "mse"]);
+    assert!(status == 2 && error.contains("--train"), "{error}");
+    let (status, _, error) = graphrun(folder, &TRAIN[..5]);
+    assert!(status == 2 && error.contains("--loss"), "{error}");
 }

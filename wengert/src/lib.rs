@@ -8,7 +8,8 @@
 //! - [`session`] runs programs on a [`device`]; variables live in the session. Plans are compiled
 //!   for a [`target`].
 //! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
-//!   bit for bit.
+//!   bit for bit. [`tune`] makes both for a model that predicts, such as an [imported](onnx) one,
+//!   and [`lora`] adapts its weights by updates of low rank.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
@@ -75,6 +76,7 @@ pub mod fft;
 pub mod format;
 pub mod linalg;
 pub mod list;
+pub mod lora;
 pub mod memory;
 pub mod models;
 pub mod nn;
@@ -92,6 +94,7 @@ pub mod session;
 pub mod signature;
 mod store;
 pub mod train;
+pub mod tune;
 pub mod types;
 pub mod weight_names;
 

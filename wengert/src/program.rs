@@ -183,8 +183,8 @@ impl Program {
             for Variable { path, ty, initializer, location } in &self.variables {
                 let _user = location.attributed();
                 let own =
-                    key.as_ref().filter(|_| is_random(initializer)).map(|key| fold(key, path));
-                f.create(path, &beginning(ty, initializer, own.as_ref()));
+                    key.as_ref().filter(|_| is_random(initializer)).map(|key| key_of(key, path));
+                f.create(path, &drawn(ty, initializer, own.as_ref()));
             }
         });
         init.map(tidy)
@@ -255,14 +255,14 @@ impl From<Program> for graph::Program {
 
 /// The key of a key path: `key` XOR the path's hash. Philox gives unrelated numbers for keys that
 /// differ in any bit.
-fn fold(key: &Tensor, path: &str) -> Tensor {
+pub(crate) fn key_of(key: &Tensor, path: &str) -> Tensor {
     let hash = hash_name(path);
     let words = Literal::from_vec(&[2], vec![hash as u32, (hash >> 32) as u32]);
     key.xor(Tensor::constant(words.expect("two words fill [2]")))
 }
 
 /// The initial value of a variable.
-fn beginning(ty: &TensorType, initializer: &Initializer, key: Option<&Tensor>) -> Tensor {
+pub(crate) fn drawn(ty: &TensorType, initializer: &Initializer, key: Option<&Tensor>) -> Tensor {
     let full = |value: f64| {
         let scalar = Tensor::constant(Literal::full(&[], Scalar::from_f64(ty.dtype, value)));
         if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }

@@ -35,6 +35,22 @@ pub fn microsoft_tests() -> Result<PathBuf> {
     generated("microsoft-tests", include_str!("microsoft.py"))
 }
 
+/// Runs models with data in ONNX Runtime, after ONNX's checker, and compares the results. `folder`
+/// has a folder for each model, as the node tests have them. The result is the number of models.
+///
+/// Errors: as [`node_tests`]; a model fails.
+pub fn run_models(folder: &Path) -> Result<usize> {
+    let packages = target_directory().join("onnx-suite");
+    let instead = "or run the other tests";
+    let environment = environment::installed(&packages, &PACKAGES, instead, |_| Ok(()))?;
+    let mut python = Command::new(environment.join("bin/python"));
+    python.args(["-W", "ignore", "-c", include_str!("runtime.py")]).arg(folder);
+    run(&mut python, "each model says what is wrong with it")?;
+    let entries = fs::read_dir(folder)
+        .map_err(|e| Diagnostic::new(format!("cannot read {}: {e}", folder.display())))?;
+    Ok(entries.count())
+}
+
 /// What a script writes into a folder of this name, written again if the script has changed.
 fn generated(name: &str, script: &str) -> Result<PathBuf> {
     let folder = |environment: &Path| environment.join(name);

@@ -6,6 +6,7 @@ pub mod derive;
 pub mod devices;
 pub mod dump;
 pub mod evaluate;
+pub mod export;
 mod frontier;
 pub mod import;
 pub mod inspect;
@@ -29,6 +30,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Evaluate(args) => evaluate::run(args, console),
         Command::Compile(args) => compile::run(args, console),
         Command::Import(args) => import::run(args, console),
+        Command::Export(args) => export::run(args, console),
         Command::Inspect(args) => inspect::run(args, console),
         Command::Dump(args) => dump::run(args, console),
         Command::Grad(args) => derive::grad(args, console),

@@ -4,11 +4,12 @@ use crate::model::{Attribute, External, Files, Function, Graph, Input, Model, No
 use crate::op::{Call, Row, rows};
 use crate::proto::{ModelProto, TensorProto};
 use crate::refusal::{Class, refuse};
+use crate::training::Training;
 use crate::value::{Dims, Initial, Value};
 use bytes::Bytes;
 use prost::Message;
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
 use wengert_core::build::{FunctionBuilder, Scope};
@@ -28,6 +29,10 @@ pub struct Options {
     pub bound: BTreeMap<String, Literal>,
     /// Name of the function; `predict` if empty.
     pub function: String,
+    /// Whether `BatchNormalization` and `Dropout` have their training forms: statistics of the
+    /// batch, with running statistics as state that each run updates, and elements that a key drops
+    /// out.
+    pub training: bool,
 }
 
 /// An imported model.
@@ -39,6 +44,9 @@ pub struct Imported {
     pub parameters: BTreeMap<String, Literal>,
     /// The names of the model's inputs and outputs, by those of the function.
     pub names: BTreeMap<String, String>,
+    /// The parameters that are running statistics of a `BatchNormalization`. No gradient is meant
+    /// to change them.
+    pub statistics: BTreeSet<String>,
 }
 
 /// Imports a model. `name` is that of its file, for locations; `files` opens the files beside it
@@ -93,7 +101,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
     }
     let function = if options.function.is_empty() { "predict" } else { &options.function };
     let mut names = BTreeMap::new();
-    let mut parameters = BTreeMap::new();
+    let (mut parameters, mut statistics) = (BTreeMap::new(), BTreeSet::new());
     let mut failure = None;
     let built = FunctionBuilder::build(function, |f| {
         let importer = Importer {
@@ -101,10 +109,14 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
             builder: RefCell::new(f),
             declared: RefCell::default(),
             parameters: RefCell::default(),
+            training: Training::new(options.training),
         };
-        match importer.model(options) {
+        let outputs = importer.model(options);
+        importer.finish_statistics();
+        match outputs {
             Ok(outputs) => {
                 parameters = importer.parameters.into_inner();
+                statistics = importer.training.statistics.into_inner();
                 for (name, original, value) in outputs {
                     f.output(&name, &value);
                     names.insert(name, original);
@@ -119,7 +131,8 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
     for input in &model.graph.inputs {
         names.insert(plain_name(&input.name), input.name.clone());
     }
-    Ok(Imported { program: Program::from_functions(vec![built?])?, parameters, names })
+    let program = Program::from_functions(vec![built?])?;
+    Ok(Imported { program, parameters, names, statistics })
 }
 
 /// A name of the project for a name of ONNX: what no name may have becomes `_`.
@@ -143,10 +156,11 @@ pub(crate) struct Names {
 /// Imports the graphs of a model into a function.
 pub(crate) struct Importer<'m, 'f> {
     model: &'m Model,
-    builder: RefCell<&'f mut FunctionBuilder>,
+    pub(crate) builder: RefCell<&'f mut FunctionBuilder>,
     /// Names of inputs and parameters.
     declared: RefCell<HashSet<String>>,
-    parameters: RefCell<BTreeMap<String, Literal>>,
+    pub(crate) parameters: RefCell<BTreeMap<String, Literal>>,
+    pub(crate) training: Training,
 }
 
 /// What the nodes of a graph or of a function have in common.
@@ -186,7 +200,7 @@ impl Importer<'_, '_> {
     }
 
     /// A declared name that no other input or parameter has.
-    fn declare(&self, original: &str) -> String {
+    pub(crate) fn declare(&self, original: &str) -> String {
         let mut name = plain_name(original);
         while !self.declared.borrow_mut().insert(name.clone()) {
             name.push('_');

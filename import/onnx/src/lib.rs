@@ -1,4 +1,5 @@
-//! ONNX models as graphs: read, differentiated, trained and compiled like any other.
+//! ONNX models as graphs: read, differentiated, trained and compiled like any other. And graphs as
+//! ONNX models.
 //!
 //! ```text
 //! file ─ proto ─► messages ─ model ─► Model ─ import ─► Program, parameters
@@ -14,22 +15,29 @@
 //! - [`op`] has the table of ONNX ops. A rule builds the op's results with the methods that users
 //!   have, so an op that the library lacks is added there, for everybody.
 //!
+//! - [`export`] is the way back: a function becomes a model, by one rule for each op of the graph.
+//!
 //! What is not imported is refused by one of a few [classes](Class), with the node, its op and
 //! version, the reason and the mend.
 
 #![forbid(unsafe_code)]
 
+mod export;
 mod import;
 mod model;
 mod op;
 mod page;
 mod proto;
 mod refusal;
+mod training;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
+pub use export::{
+    ExportOptions, OPSETS, Rule, rules as export_rules, unexported, write, write_tensor,
+};
 pub use import::{Imported, Options, inputs, read, read_tensor};
 pub use model::{Files, Model};
 pub use op::{Row, rows};

@@ -1,5 +1,6 @@
-//! The page `docs/onnx.md`, from the table of ops.
+//! The page `docs/onnx.md`, from the tables of ops.
 
+use crate::export::{OPSETS, rules, unexported};
 use crate::op::rows;
 use crate::refusal::Class;
 use std::collections::BTreeMap;
@@ -13,7 +14,10 @@ const INTRODUCTION: &str = "\
 ```sh
 graphrun import model.onnx -o model.graph
 graphrun run model.graph@predict --input x=@x.npy
+graphrun export model.graph@predict --params trained.safetensors -o trained.onnx
 ```
+
+[Import](#limits), [export](#export).
 
 `run`, `inspect`, `check` and every other command that takes a `.graph` file take an `.onnx` file,
 too. In Rust it is `wengert::onnx::read`, which gives a `GraphFile`: its program can be
@@ -32,8 +36,8 @@ differentiated, planned within a budget, certified and trained like any other.
 - Integers of attributes, axes and extents lie within ±2^31, and a table that an op lists at import,
   such as the positions of a resize, has at most 2^24 elements.
 - A `Loop` has a number of steps that is known, and is unrolled. `Scan` is a loop of the graph.
-- Dropout is the identity. Random numbers are refused: each runtime has its own.
-- A program is not exported.
+- Dropout is the identity, and batch normalisation has its running statistics, unless training
+  forms are asked for. Random numbers are refused: each runtime has its own.
 
 ## What becomes of a model
 
@@ -49,10 +53,101 @@ differentiated, planned within a budget, certified and trained like any other.
 | `If`, `Scan` | branch, loop |
 | values in other files | read from the model's folder, never from outside |
 
+## Training
+
+```sh
+graphrun import model.onnx -o model.graph --train --loss cross_entropy --freeze 'conv1.*'
+graphrun train model.graph --data digits.npz --out runs/a
+graphrun run model.graph@predict --params runs/a/weights.safetensors --input x=@x.npy
+```
+
+`--train` adds the functions `train_step`, `evaluate` and `init`, and a recipe. The data file has an
+array for each input of the model, by its name, and an array `labels`; `--array INPUT=ARRAY` and
+`--labels` name others. The first axis of an input is a dimension variable, which counts the
+examples. In Rust it is `wengert::onnx::Model::tuned`, or `wengert::tune::Tuning` for any program.
+
+| option | choices |
+|---|---|
+| `--loss` | `cross_entropy` of `[batch, classes]`, `binary_cross_entropy`, `mse`, `mae`, `huber` |
+| `--optimizer` | `adamw` (the default), `adam`, `muon`, `sgd`, `momentum` |
+| `--output` | the output of which the loss is computed, if there are several |
+| `--freeze PATTERN` | variables that are not trained |
+| `--training-forms` | statistics of the batch, and dropout |
+| `--lora r=RANK,alpha=ALPHA,PATTERN` | updates of low rank of the weights that match |
+
+- A loss of logits is computed of the values before a softmax or sigmoid, if the output is made by
+  one. `predict` stays as it is.
+- Running statistics of a batch normalisation are frozen, and used in training. With
+  `--training-forms`, the training step normalises by the mean and variance of the batch and updates
+  the running statistics as ONNX defines, and a `Dropout` of the model drops out.
+- With `--lora`, the model's own variables are frozen, and each weight w that matches becomes
+  w + (alpha / rank) · P · Q, where P and Q are trained (Hu et al., arXiv:2106.09685). A weight is a
+  matrix, or a kernel of a convolution. `wengert::lora::merge` adds the updates to the weights, for
+  the model without `--lora`.
+
 A wrong model is an error that names the graph, the node, its op and version. What is not imported
 is refused with one of these classes:
 
 ";
+
+const EXPORT: &str = "
+## Export
+
+`graphrun export FILE@FUNC -o OUT.onnx` writes a function as a model for ONNX Runtime, TensorRT and
+others; in Rust it is `wengert::onnx::write`. What is exported is the function as it was built or
+read, before any pass of the compiler.
+
+Limits:
+
+- The ops of the last table, 8-bit floats, the stacks of a `while`, and what a row below excludes
+  are refused. The error has the equation and its place in the source.
+- A dimension variable must be an extent of an input, or one that a linear extent gives: `N` of an
+  input `f32[2*N+1]`. `--bind NAME=N` binds it otherwise.
+- A model has at most 2 GiB. All values of parameters and state are given.
+- An output of new state is `NAME.new`: a runtime of ONNX has no state of its own.
+- Where ONNX leaves a choice, results are the runtime's: the place of NaN in an order and among
+  extrema, the sign of a zero, the maximum of a window without elements or with −∞ only, results of
+  `erfc` near 0. Floats are rounded as the runtime rounds them.
+- Halves of f16 stay f16, and the runtime chooses the precision of sums. Arithmetic of bf16 is that
+  of f32, rounded to bf16 after each op, as here; runtimes have few kernels for bf16. Kernels of f64
+  are missing in some runtimes, too.
+- Integers of 8 bits, u32 and u64 are computed in i32 or i64, with the same bits.
+
+| part of the program | part of the model |
+|---|---|
+| input, key | input, of the same name |
+| parameter, state | initializer, named by its key path |
+| output | output, of the same name |
+| dimension variable | symbolic extent of the same name; its value is computed from the input's shape |
+| broadcast | none where an elementwise op reads it, else `Expand` |
+| call, custom derivative, checkpoint | the nodes of the function |
+| 0 where x ≤ 0, else x | `Relu` |
+| x·½·(erf(x/√2) + 1) | `Gelu` |
+| normalization, times a scale, plus a bias | one node |
+| what no output depends on | none |
+";
+
+/// The tables of exported ops, and of those that are not.
+fn exported(page: &mut String) {
+    page.push_str(EXPORT);
+    let _ = write!(
+        page,
+        "\nModels are written in op set {}, or `--opset N` up to {}. ONNX Runtime runs all\n\
+         networks of `wengert::models`, samples of all ops and random functions with the same\n\
+         results: within 1e-5 of a result's largest number, or 1e-6 where numbers cancel\n\
+         (`wengert/tests/onnx/exported`). A NaN in an order and windows without a number are not\n\
+         compared.\n\n| op | ops of ONNX |\n|---|---|\n",
+        OPSETS.start(),
+        OPSETS.end()
+    );
+    for rule in rules() {
+        let _ = writeln!(page, "| `{}` | {} |", rule.op, rule.onnx);
+    }
+    page.push_str("\n| op without export | reason |\n|---|---|\n");
+    for (op, reason) in unexported() {
+        let _ = writeln!(page, "| `{op}` | {reason} |");
+    }
+}
 
 /// The text of the page.
 pub fn page() -> String {
@@ -77,5 +172,6 @@ pub fn page() -> String {
         let separator = if domain.is_empty() { "" } else { "::" };
         let _ = writeln!(page, "| {domain}{separator}{name} | {} |", versions.join(", "));
     }
+    exported(&mut page);
     page
 }

@@ -158,8 +158,8 @@ impl GraphFile {
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if Form::of(path)? == Form::Onnx {
-            return Err(diagnostic!("cannot write `{}`: ONNX is only read", path.display())
-                .help("write a .graph file"));
+            return Err(diagnostic!("cannot write `{}`: a model has one function", path.display())
+                .help("write a .graph file; `graphrun export` writes a function as a model"));
         }
         if Form::of(path)? == Form::Text {
             if self.recipe.is_some() || self.weights != Weights::None {

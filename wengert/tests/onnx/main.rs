@@ -3,4 +3,5 @@
 
 mod case;
 mod derivatives;
+mod exported;
 mod results;

@@ -70,6 +70,31 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
         self.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1)
     }
 
+    /// Whether the node has its training form.
+    pub fn trains(&self) -> bool {
+        self.importer.training.is_on
+    }
+
+    /// An operand that is a running statistic.
+    pub fn statistic(&self, n: usize) -> Result<Tensor> {
+        match self.inputs.get(n).and_then(Option::as_ref) {
+            Some(value) => self.importer.statistic(value),
+            None => self.tensor(n),
+        }
+    }
+
+    /// Replaces an operand that is a running statistic, in training.
+    pub fn update_statistic(&self, n: usize, new: &Tensor) {
+        if let Some(value) = self.inputs.get(n).and_then(Option::as_ref) {
+            self.importer.update_statistic(value, new.clone());
+        }
+    }
+
+    /// A key for a dropout.
+    pub fn key(&self) -> Tensor {
+        self.importer.key()
+    }
+
     /// Number of results that the node names.
     pub fn results(&self) -> usize {
         self.node.outputs.len()

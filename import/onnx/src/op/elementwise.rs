@@ -197,6 +197,15 @@ const OTHERS: &[Row] = &[
     }),
     row("Dropout", 1, |call| {
         let x = call.tensor(0)?;
+        if call.trains() {
+            let rate = match call.number(1)? {
+                Some(rate) => rate,
+                None => call.float("ratio", 0.5)?,
+            };
+            let kept = call.key().dropout_kept(x.shape().to_vec(), rate);
+            let scaled = kept.select(&(&x * (1.0 / (1.0 - rate))), &x.zeros_like());
+            return Ok(vec![Value::Tensor(scaled), Value::Tensor(kept)]);
+        }
         if call.number(2)?.unwrap_or(0.0) != 0.0 && call.number(1)? != Some(0.0) {
             return Err(refuse(Class::Random, "it is in training mode"));
         }

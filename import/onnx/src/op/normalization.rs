@@ -101,18 +101,14 @@ fn batch(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         return call.refuse("spatial", 0);
     }
     let epsilon = call.float("epsilon", 1e-5)?;
-    let [scale, bias, mean, variance] = [1, 2, 3, 4]
-        .map(|n| call.tensor(n))
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?
-        .try_into()
-        .map_err(|_| Diagnostic::new("it has five operands"))?;
+    let (scale, bias) = (call.tensor(1)?, call.tensor(2)?);
+    let (mean, variance) = (call.statistic(3)?, call.statistic(4)?);
     let normal = |mean: &Tensor, variance: &Tensor| {
         let wide = |t: &Tensor| of_channels(&t.convert(x.dtype()), &x);
         let factor = (wide(variance) + epsilon).unary(Unary::Rsqrt) * wide(&scale);
         (&x - wide(mean)) * factor + wide(&bias)
     };
-    if !training {
+    if !training && !call.trains() {
         return one(normal(&mean, &variance));
     }
     let axes: Vec<i64> = (0..x.rank() as i64).filter(|axis| *axis != 1).collect();
@@ -127,6 +123,8 @@ fn batch(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         running(&mean, &own_mean),
         running(&variance, &own_variance),
     ];
+    call.update_statistic(3, &results[1]);
+    call.update_statistic(4, &results[2]);
     Ok(results.map(Value::Tensor).into())
 }
 

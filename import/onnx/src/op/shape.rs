@@ -97,18 +97,19 @@ pub(super) const ROWS: &[Row] = &[
         let x = call.tensor(0)?;
         let fill = x.ty().dtype;
         let all: Vec<usize> = (0..x.rank()).collect();
-        pad(call, &x, &pads, &all, Scalar::from_f64(fill, value))
+        let fill = Tensor::constant(Literal::full(&[], Scalar::from_f64(fill, value)));
+        pad(call, &x, &pads, &all, &fill)
     }),
     row("Pad", 11, |call| {
         let x = call.tensor(0)?;
         let all = (0..x.rank() as i64).collect();
         let axes = call.given(3).map(|_| call.ints(3)).transpose()?.unwrap_or(all);
         let axes = call.axes(&axes, x.rank())?;
-        let value = match call.given(2) {
-            Some(_) => call.known(2)?.splat().unwrap_or(Scalar::zero(x.dtype())),
-            None => Scalar::zero(x.dtype()),
+        let fill = match call.optional(2)? {
+            Some(fill) => fill.reshape(Vec::<Dim>::new()),
+            None => Tensor::constant(Literal::full(&[], Scalar::zero(x.dtype()))),
         };
-        pad(call, &x, &call.ints(1)?, &axes, value)
+        pad(call, &x, &call.ints(1)?, &axes, &fill)
     }),
     row("Trilu", 14, |call| {
         let x = call.tensor(0)?;
@@ -263,7 +264,7 @@ fn pad(
     x: &Tensor,
     pads: &[i64],
     axes: &[usize],
-    value: Scalar,
+    fill: &Tensor,
 ) -> Result<Vec<Value>> {
     if pads.len() != 2 * axes.len() {
         return Err(Diagnostic::new(format!("{} pads for {} axes", pads.len(), axes.len())));
@@ -273,10 +274,7 @@ fn pad(
         around[*axis] = (pads[n], pads[n + axes.len()]);
     }
     match call.text("mode", "constant")? {
-        "constant" => {
-            let fill = Tensor::constant(Literal::full(&[], value)).convert(x.dtype());
-            one(x.pad(&around, &fill))
-        }
+        "constant" => one(x.pad(&around, fill.convert(x.dtype()))),
         mode @ ("reflect" | "edge" | "wrap") => {
             let mut padded = x.clone();
             for (axis, (low, high)) in around.into_iter().enumerate() {
