@@ -4,6 +4,7 @@
 //! operation. Every other dtype is the dtype of its own arithmetic. The operations are those of
 //! the [kernels](crate::kernels), so addends have the bits of the ops they stand for.
 
+use super::convolution::taps;
 use super::product::stream::Streams;
 use super::product::strip::Kernels;
 use crate::simd::Simd;
@@ -82,6 +83,8 @@ pub(super) trait Number: Element<Wide = Self> {
     fn greatest(self, other: Self) -> Self;
     /// The kernels of products; `None` for integers.
     fn kernels(simd: Simd) -> Option<&'static Kernels<Self>>;
+    /// The kernels of depthwise convolutions; `None` for integers.
+    fn taps(simd: Simd) -> Option<&'static taps::Kernels<Self>>;
 }
 
 /// Evaluates `$body` with `$t` as the type of the elements of `$dtype`, which is not bool and no

@@ -10,6 +10,23 @@
 //! alone; products and attention are exceptions, because no division changes their bits. So the
 //! bits do not depend on the number of threads.
 
+/// A function that finds the kernels for a set of vector instructions. A module for each set has
+/// them by the same name.
+macro_rules! lookup {
+    ($f:ident: $kernels:ty, $name:ident) => {
+        /// The kernels for a set of vector instructions.
+        pub(in crate::call) fn $f(simd: Simd) -> &'static $kernels {
+            match simd {
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx2 => &avx2::$name,
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx512 | Simd::Avx512Bf16 => &avx512::$name,
+                _ => &portable::$name,
+            }
+        }
+    };
+}
+
 mod attention;
 mod chained;
 mod convolution;

@@ -1,5 +1,6 @@
 //! The dtypes as [elements](super::element) of calls.
 
+use super::convolution::taps;
 use super::element::{Element, Number};
 use super::product::micro;
 use super::product::stream::{self, Streams};
@@ -11,11 +12,12 @@ use wengert_core::DType;
 use wengert_core::half::{bf16, f16};
 use wengert_core::halves::{bf16_from_f64, f16_from_f64};
 
-/// Dtypes of their own arithmetic: name, zero, constants, kernels of products.
+/// Dtypes of their own arithmetic: name, zero, constants, kernels of products and depthwise
+/// convolutions.
 macro_rules! numbers {
     ($(
         $t:ident $dtype:ident, $zero:literal, |$value:pat_param| $constant:expr,
-        |$simd:pat_param| $kernels:expr, $streams:expr;
+        |$simd:pat_param| $kernels:expr, $streams:expr, $taps:expr;
     )*) => {$(
         impl Element for $t {
             type Wide = $t;
@@ -58,21 +60,26 @@ macro_rules! numbers {
             fn kernels($simd: Simd) -> Option<&'static Kernels<$t>> {
                 $kernels
             }
+            fn taps($simd: Simd) -> Option<&'static taps::Kernels<$t>> {
+                $taps
+            }
         }
     )*};
 }
 numbers! {
     f32 F32, 0.0, |value| value as f32,
-        |simd| Some(micro::f32_kernels(simd)), Some(stream::streams_of_f32(simd));
+        |simd| Some(micro::f32_kernels(simd)), Some(stream::streams_of_f32(simd)),
+        Some(taps::f32_kernels(simd));
     f64 F64, 0.0, |value| value,
-        |simd| Some(micro::f64_kernels(simd)), Some(stream::streams_of_f64(simd));
+        |simd| Some(micro::f64_kernels(simd)), Some(stream::streams_of_f64(simd)),
+        Some(taps::f64_kernels(simd));
 }
 
 macro_rules! integers {
     ($($t:ident $dtype:ident;)*) => {
         numbers! {$(
             $t $dtype, 0, |_| unreachable!("only attention has constants, and it takes floats"),
-            |_| None, None;
+            |_| None, None, None;
         )*}
     };
 }

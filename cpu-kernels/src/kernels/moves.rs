@@ -110,7 +110,8 @@ const RUN: usize = 16;
 ///
 /// # Safety
 ///
-/// All these elements, of `size` bytes, are valid and aligned, and the blocks do not overlap.
+/// All these elements, of `size` bytes, are valid and aligned, and the blocks do not overlap. The
+/// base itself need not be an element.
 pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i64], size: usize) {
     // SAFETY: the caller's promise.
     with_size!(size, T => unsafe {
@@ -122,11 +123,11 @@ pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i6
                 .zip(first..)
                 .fold(0, |apart, (offset, next)| apart | (offset ^ next));
             if apart == 0 && offsets.len() == RUN {
-                let run = base.offset(first as isize).cast::<[T; RUN]>().read_unaligned();
+                let run = base.wrapping_offset(first as isize).cast::<[T; RUN]>().read_unaligned();
                 destination.cast::<[T; RUN]>().write_unaligned(run);
             } else {
                 for (k, offset) in offsets.iter().enumerate() {
-                    destination.add(k).write(base.offset(*offset as isize).read());
+                    destination.add(k).write(base.wrapping_offset(*offset as isize).read());
                 }
             }
             destination = destination.add(offsets.len());

@@ -4,7 +4,8 @@
 //! combined if the last one is short. The part of an offset that all lanes share is computed once
 //! per block. The lanes then differ in one of three ways: by a step (contiguous if it is 1); by a
 //! row of a table (several axes: their digits repeat with the inner axes' extents); or by
-//! divisions and registers, which are evaluated for each lane.
+//! divisions and registers. Divisions that depend on the vector axes only are tabulated, too, for
+//! each position; what remains is evaluated for each lane.
 
 use super::frame::Frame;
 use super::sum::{Sum, Term};
@@ -38,6 +39,30 @@ impl VectorAxes {
         if linear { Pattern::Step(step) } else { Pattern::Digits(coefficients) }
     }
 
+    /// True if a sum has registers or other axes.
+    fn varies_otherwise(&self, sum: &Sum) -> bool {
+        let mut varies = false;
+        sum.visit_registers(&mut |_| varies = true);
+        sum.visit(&mut |sum| varies |= sum.axes.iter().any(|(a, _)| !self.axes.contains(a)));
+        varies
+    }
+
+    /// True if the lanes differ in the sum by the axes' positions only, and the rest is constant.
+    pub fn decide(&self, sum: &Sum) -> bool {
+        !self.varies_otherwise(sum)
+    }
+
+    /// The value of an axis at a position.
+    fn digit(&self, mut position: usize, axis: AxisId) -> i64 {
+        for (k, (own, extent)) in self.axes.iter().zip(&self.extents).enumerate().rev() {
+            if *own == axis {
+                return (if k > 0 { position % extent } else { position }) as i64;
+            }
+            position /= extent;
+        }
+        unreachable!("it is one of the vector axes")
+    }
+
     /// True if all lanes agree in the part of the sum that is made of axes.
     pub fn constant(&self, sum: &Sum) -> bool {
         !self.axes.iter().any(|a| sum.depends_on(*a))
@@ -65,6 +90,8 @@ pub(super) struct Offset {
     pub step: i64,
     /// Number of a table that is added to the lanes, if any.
     table: Option<u32>,
+    /// Number of a table with a value for each position, which is added to the lanes, if any.
+    positions: Option<u32>,
     terms: Vec<Part>,
 }
 
@@ -121,7 +148,29 @@ impl Tables {
         });
         at as u32
     }
+
+    /// The table of terms that the vector axes decide, for each position.
+    fn of_terms(&mut self, terms: &[&(Term, i64)], vector: &VectorAxes) -> u32 {
+        let row: Vec<i64> = (0..vector.positions())
+            .map(|position| {
+                let digit = |axis: AxisId| vector.digit(position, axis);
+                let values =
+                    terms.iter().map(|(term, factor)| term.at(&digit).wrapping_mul(*factor));
+                values.fold(0, i64::wrapping_add)
+            })
+            .collect();
+        let key = (row.clone(), vec![]);
+        let at = self.keys.iter().position(|k| *k == key).unwrap_or_else(|| {
+            self.rows.push(row);
+            self.keys.push(key);
+            self.keys.len() - 1
+        });
+        at as u32
+    }
 }
+
+/// Most positions with tables of their terms.
+const TABULATED: usize = 1 << 14;
 
 impl OffsetBuilder<'_> {
     /// Compiles a sum for blocks of at most `lanes`.
@@ -138,7 +187,16 @@ impl OffsetBuilder<'_> {
                 offset.table = Some(self.tables.number(&coefficients, self.vector, lanes));
             }
         }
-        for (term, factor) in &sum.terms {
+        let is_tabulated = |(term, _): &&(Term, i64)| {
+            let of_term = Sum::term(term.clone());
+            let few = self.vector.positions() <= TABULATED;
+            few && !self.vector.constant(&of_term) && self.vector.decide(&of_term)
+        };
+        let (tabulated, rest): (Vec<_>, Vec<_>) = sum.terms.iter().partition(is_tabulated);
+        if !tabulated.is_empty() {
+            offset.positions = Some(self.tables.of_terms(&tabulated, self.vector));
+        }
+        for (term, factor) in rest {
             let term = match term {
                 Term::Register(reg) => PartTerm::Register(reg.0, (self.dtype)(reg.0)),
                 Term::Div(inner, d) => PartTerm::Div(self.build(inner, lanes), *d),
@@ -161,9 +219,18 @@ impl Offset {
         self.is_linear() && self.step == 0
     }
 
+    /// The table of the differences between lanes, if a table of positions is all that makes them
+    /// differ.
+    pub fn tabulated(&self) -> Option<usize> {
+        let alone = self.table.is_none() && self.step == 0;
+        let uniform = self.terms.iter().all(|part| part.uniform);
+        self.positions.filter(|_| alone && uniform).map(|table| table as usize)
+    }
+
     /// True if lane k has the value of lane 0 plus k steps.
     pub fn is_linear(&self) -> bool {
-        self.table.is_none() && self.terms.iter().all(|part| part.uniform)
+        let tables = [self.table, self.positions];
+        tables.iter().all(Option::is_none) && self.terms.iter().all(|part| part.uniform)
     }
 
     /// The increment per step of a counter; `None` if a division or clamp depends on the counter.
@@ -226,6 +293,12 @@ impl Offset {
                     *value = base.wrapping_add(step.wrapping_mul(lane as i64));
                 }
             }
+        }
+        if let Some(table) = self.positions {
+            let first = frame.position as usize;
+            let row = &frame.tables[table as usize][first..first + count];
+            let out = frame.index(level);
+            out.iter_mut().zip(row).for_each(|(value, term)| *value = value.wrapping_add(*term));
         }
         for part in self.terms.iter().filter(|part| !part.uniform) {
             part.term.fill(frame, level + 1);
@@ -303,91 +376,4 @@ impl Offset {
             values.iter_mut().for_each(|v| *v = v.rem_euclid(divisor));
         }
     }
-}
-
-/// A compiled condition: `low <= value < high`.
-#[derive(Clone, Debug)]
-pub(super) struct Condition {
-    pub value: Offset,
-    pub low: i64,
-    pub high: i64,
-}
-
-impl Condition {
-    /// True if all lanes pass or none does.
-    pub fn is_uniform(&self) -> bool {
-        self.value.is_uniform()
-    }
-
-    /// The lanes that pass, for linear values, computed without a test of each lane. `None` if a
-    /// sum might wrap; never `None` if the value is uniform.
-    fn interval(&self, frame: &Frame<'_>) -> Option<(usize, usize)> {
-        let count = frame.count as i64;
-        let base = self.value.base(frame);
-        let step = self.value.step;
-        // One value decides for all lanes. It is only compared, since a subtraction from an
-        // arbitrary value might wrap.
-        if step == 0 {
-            let holds = self.low <= base && base < self.high;
-            return Some(if holds { (0, frame.count) } else { (0, 0) });
-        }
-        base.checked_add(step.checked_mul(count)?)?;
-        let (low, high) = (self.low.checked_sub(base)?, self.high.checked_sub(base)?);
-        // Lanes l with low <= step · l < high.
-        let (from, to) = match step {
-            1 => (low, high),
-            -1 => (1i64.checked_sub(high)?, 1i64.checked_sub(low)?),
-            s if s > 0 => (ceil_div(low, s)?, ceil_div(high, s)?),
-            s => {
-                let s = s.checked_neg()?;
-                // −s·l < high ⇔ l > −high / s; low <= −s·l ⇔ l <= −low / s.
-                (high.checked_neg()?.div_euclid(s) + 1, low.checked_neg()?.div_euclid(s) + 1)
-            }
-        };
-        let (from, to) = (from.clamp(0, count), to.clamp(0, count));
-        Some((from as usize, to.max(from) as usize))
-    }
-}
-
-fn ceil_div(a: i64, b: i64) -> Option<i64> {
-    a.checked_neg()?.div_euclid(b).checked_neg()
-}
-
-/// The lanes that pass some conditions.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Passing {
-    /// The first passing lane.
-    pub from: usize,
-    /// One past the last passing lane.
-    pub to: usize,
-    /// Whether some lanes between them fail; then the frame's mask tells which pass.
-    pub masked: bool,
-}
-
-/// Evaluates conditions for the lanes of the block; uses all index vectors.
-pub(super) fn passing(conditions: &[Condition], frame: &mut Frame<'_>) -> Passing {
-    let mut passing = Passing { from: 0, to: frame.count, masked: false };
-    let mut restrict = |from: usize, to: usize| {
-        passing.from = passing.from.max(from);
-        passing.to = passing.to.min(to).max(passing.from);
-    };
-    let mut general = false;
-    for condition in conditions {
-        match condition.value.is_linear().then(|| condition.interval(frame)).flatten() {
-            Some((from, to)) => restrict(from, to),
-            None => {
-                if !general {
-                    frame.mask().fill(1);
-                    general = true;
-                }
-                condition.value.fill(frame, 0);
-                let (values, mask) = frame.index_and_mask();
-                for (value, pass) in values.iter().zip(mask) {
-                    *pass &= u8::from(condition.low <= *value && *value < condition.high);
-                }
-            }
-        }
-    }
-    passing.masked = general && passing.from < passing.to;
-    passing
 }

@@ -165,6 +165,9 @@ impl<'a, 'n> Analysis<'a, 'n> {
             let register = &mut registers[reg.index()];
             register.reach = register.reach.max(reach);
         }
+        if let Op::Group(group) = op {
+            group.fills().for_each(|reg| registers[reg.index()].reach = Reach::Block);
+        }
     }
 
     /// Whether an instruction's lanes are all equal, and its level.

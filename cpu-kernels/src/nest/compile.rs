@@ -1,9 +1,10 @@
 //! Compiles a lowered nest to steps: the loop of each instruction, the registers that are the
 //! same in all lanes, and the addresses of their blocks.
 
-use super::address::{Condition, Offset, OffsetBuilder, Tables, VectorAxes};
+use super::address::{Offset, OffsetBuilder, Tables, VectorAxes};
 use super::analyse::{Analysis, Reach};
 use super::combine::{self, Reduction};
+use super::condition::Condition;
 use super::direct::{Forwarded, Overwritten};
 use super::fuse;
 use super::group::{self, Entry, Group};
@@ -34,8 +35,10 @@ const LANES: [usize; 4] = [1024, 512, 256, 128];
 /// The steps of a nest, and their resources.
 pub(super) struct Compiled {
     pub phases: Vec<PhaseProgram>,
-    /// Steps that run once when a thread begins.
+    /// Steps that run once when a task begins.
     pub begin: Vec<Step>,
+    /// Steps that run once when a task begins, on the block of all rows.
+    pub fixed: Vec<Step>,
     /// Scalar loops over parallel axes, outermost first.
     pub outer: Vec<Loop>,
     /// The parallel axes of the lanes, if lanes are rows.
@@ -120,6 +123,7 @@ struct Compiler<'a, 'n> {
     layout: Layout,
     depth: usize,
     begin: Vec<Step>,
+    fixed: Vec<Step>,
     /// Offsets of row storage, by buffer.
     rows: Vec<usize>,
     reductions: usize,
@@ -137,6 +141,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             layout: Layout::default(),
             depth: 1,
             begin: vec![],
+            fixed: vec![],
             rows: vec![0; nest.nest.buffers.len()],
             reductions: 0,
         }
@@ -173,6 +178,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
         let compiled = Compiled {
             phases,
             begin: self.begin,
+            fixed: self.fixed,
             outer,
             rows,
             lanes: self.lanes,
@@ -214,7 +220,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 for reg in op.results() {
                     let size = self.analysis.dtype(*reg).size();
                     let register = self.analysis.registers[reg.index()];
-                    if register.reusable {
+                    if register.reusable && !self.is_fixed(op) {
                         let found = free.get_mut(&size).and_then(Vec::pop);
                         let home = found.unwrap_or_else(|| self.layout.block(size, self.lanes));
                         self.homes[reg.index()] = home;
@@ -232,6 +238,25 @@ impl<'a, 'n> Compiler<'a, 'n> {
                 }
             }
         }
+    }
+
+    /// Whether an instruction gathers the same elements in each iteration of the loops over rows,
+    /// such as the numbers of channels that are shuffled: then it runs once. Loads of neighbouring
+    /// elements cost nothing. The elements are those of several rows, so no row writes them.
+    fn is_fixed(&self, op: &Op<'_>) -> bool {
+        let (Schedule::Rows(vector), Op::Load { place, fill: None, .. }) =
+            (self.analysis.schedule, op)
+        else {
+            return false;
+        };
+        let stored = |p: usize| self.analysis.stores_to(p, place.buffer);
+        vector.positions() <= self.lanes
+            && vector.axes.len() < self.analysis.nest.parallel.len()
+            && !self.analysis.is_row(place.buffer)
+            && !(0..self.analysis.nest.phases.len()).any(stored)
+            && !place.offset.terms.is_empty()
+            && !vector.constant(&place.offset)
+            && vector.decide(&place.offset)
     }
 
     /// Lanes of a register's block that are written.
@@ -292,6 +317,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             let mut steps = self.steps(p, op, forwarded.of_store(at), &overwritten);
             match op {
                 Op::Const { .. } => self.begin.append(&mut steps),
+                _ if self.is_fixed(op) => self.fixed.append(&mut steps),
                 _ => program.levels[level].append(&mut steps),
             }
         }
@@ -418,9 +444,15 @@ impl<'a, 'n> Compiler<'a, 'n> {
     fn native(&mut self, p: usize, group: &Group) -> Native {
         let entries = group.entries.iter().map(|entry| match entry {
             Entry::Register(reg) => Pointer::Register(reg.0),
-            Entry::Memory { place, dtype, .. } => {
-                let (memory, offset) = self.memory(p, place);
-                Pointer::Memory { memory, offset, size: dtype.size() }
+            Entry::Memory { place, dtype, fill, .. } => {
+                let ((memory, offset), size) = (self.memory(p, place), dtype.size());
+                match fill {
+                    None => Pointer::Memory { memory, offset, size },
+                    Some(fill) => {
+                        let conditions = self.conditions(p, &place.guards);
+                        Pointer::Guarded { memory, offset, size, conditions, fill: fill.0 }
+                    }
+                }
             }
             Entry::Accumulators(k) => Pointer::Accumulators(*k),
         });
@@ -428,7 +460,7 @@ impl<'a, 'n> Compiler<'a, 'n> {
             entries: entries.collect(),
             function: Arc::clone(&group.function),
             past: group.past.clone(),
-            table: self.layout.array([group.entries.len(), size_of::<*mut u8>()]),
+            table: self.layout.array([2, group.entries.len(), size_of::<*mut u8>()]),
             folds: group.folds.clone(),
             size: group.size,
         }

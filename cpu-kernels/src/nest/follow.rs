@@ -5,6 +5,7 @@
 //! [`wengert_core::nest::follows`] ensures that a row reads only its own element of the product.
 
 use super::CompiledNest;
+use super::address::VectorAxes;
 use crate::memory::{Span, Workspace};
 use std::ops::Range;
 use wengert_core::Diagnostic;
@@ -71,7 +72,17 @@ impl Follower<'_> {
     pub unsafe fn run(&self, scratch: &mut [u8], part: Part) {
         let mut runner = self.nest.runner(scratch, self.spans, self.aliased);
         runner.begin();
-        if part.rows == part.distance {
+        let positions = self.nest.rows.as_ref().map(VectorAxes::positions);
+        if let Some(repeat) = self
+            .nest
+            .repeat
+            .as_ref()
+            .filter(|_| part.distance > 0 && positions == Some(part.distance))
+        {
+            // A line of the matrix is an iteration of the loops over rows.
+            let (line, first) = (part.first / part.distance, part.first % part.distance);
+            runner.repeat_rows(line..line + part.lines, first..first + part.rows, repeat);
+        } else if part.rows == part.distance {
             runner.rows(part.first..part.first + part.lines * part.rows);
         } else {
             for line in 0..part.lines {

@@ -3,9 +3,9 @@
 //! Instructions that run for every lane of a block and have a rule in native code go into a
 //! **group**: arithmetic, loads and stores of neighbouring elements, and the steps of reductions.
 //! A group is one loop over the block; values stay in vector registers. Instructions without a
-//! rule (gathers, guards, prefixes, integer division) remain steps of the interpreter. Such a
-//! step runs before the group that it stands in. If it reads a result of the group, or if the
-//! reordering would be visible in memory, the group ends there.
+//! rule (gathers, conditions of single lanes, prefixes, integer division) remain steps of the
+//! interpreter. Such a step runs before the group that it stands in. If it reads a result of the
+//! group, or if the reordering would be visible in memory, the group ends there.
 //!
 //! Large results in unaliased memory are stored past the caches (`PAST`). That saves a third of
 //! the time of a copy of 16M elements of f32, and a quarter of that of `(x·w + b)·x + r`: an
@@ -17,6 +17,7 @@
 use super::analyse::Analysis;
 use super::lower::{FlatNest, Op, Place};
 use super::schedule::Schedule;
+use super::sum::Sum;
 use crate::kernels::CHUNK;
 use crate::native;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,13 +48,22 @@ pub(super) struct Group {
 pub(super) enum Entry {
     /// A register's block.
     Register(Reg),
-    /// Memory, to read or to write.
-    Memory { place: Place, dtype: DType, written: bool },
+    /// Memory, to read or to write. Where the conditions of a place do not hold, which is the same
+    /// for all lanes, the block of `fill` is read.
+    Memory { place: Place, dtype: DType, written: bool, fill: Option<Reg> },
     /// Accumulators of a reduction.
     Accumulators(usize),
 }
 
 impl Group {
+    /// Registers whose blocks it reads in place of memory.
+    pub fn fills(&self) -> impl Iterator<Item = Reg> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Memory { fill, .. } => *fill,
+            _ => None,
+        })
+    }
+
     /// Memory that it accesses.
     pub fn places(&self) -> impl Iterator<Item = (&Place, bool)> {
         self.entries.iter().filter_map(|entry| match entry {
@@ -174,15 +184,21 @@ impl<'n> Former<'_, 'n> {
                 let value = self.open().program.product(registers);
                 self.define(*result, value.expect("products are of f32"));
             }
-            Op::Load { result, place, fill: None } if self.is_stream(place) => {
+            Op::Load { result, place, fill } if self.is_stream(place) && self.is_fixed(*fill) => {
                 let dtype = self.analysis.dtype(*result);
+                let fill = fill.filter(|_| !place.guards.is_empty());
                 let open = self.open();
                 let (value, _) = open.program.load(dtype);
-                open.entries.push(Entry::Memory { place: place.clone(), dtype, written: false });
+                let place = place.clone();
                 open.read.insert(place.buffer);
+                if let Some(fill) = fill {
+                    open.inputs.push(fill);
+                    *open.reads.entry(fill).or_default() += 1;
+                }
+                open.entries.push(Entry::Memory { place, dtype, written: false, fill });
                 self.define(*result, value);
             }
-            Op::Store { place, value } if self.is_stream(place) => {
+            Op::Store { place, value } if place.guards.is_empty() && self.is_stream(place) => {
                 if !self.open.as_ref().is_some_and(|open| open.known.contains_key(value)) {
                     return false;
                 }
@@ -190,8 +206,9 @@ impl<'n> Former<'_, 'n> {
                 let register = self.operand(*value);
                 let open = self.open();
                 open.program.store(dtype, register);
-                open.entries.push(Entry::Memory { place: place.clone(), dtype, written: true });
+                let place = place.clone();
                 open.written.insert(place.buffer);
+                open.entries.push(Entry::Memory { place, dtype, written: true, fill: None });
             }
             _ => return false,
         }
@@ -230,18 +247,27 @@ impl<'n> Former<'_, 'n> {
         value
     }
 
-    /// Whether an access is to neighbouring elements, without conditions.
+    /// Whether the value of an expression is the same in all lanes.
+    fn is_uniform(&self, sum: &Sum) -> bool {
+        let mut uniform = self.analysis.vector(self.p).constant(sum);
+        sum.visit_registers(&mut |reg| uniform &= self.analysis.registers[reg.index()].uniform);
+        uniform
+    }
+
+    /// Whether a fill, if there is one, is the same in all lanes.
+    fn is_fixed(&self, fill: Option<Reg>) -> bool {
+        fill.is_none_or(|reg| self.analysis.registers[reg.index()].uniform)
+    }
+
+    /// Whether an access is to neighbouring elements, under conditions that hold for all lanes or
+    /// for none.
     fn is_stream(&self, place: &Place) -> bool {
         let vector = self.analysis.vector(self.p);
-        let uniform_terms = place.offset.terms.iter().all(|(term, _)| {
-            let mut uniform = true;
-            let sum = super::sum::Sum::term(term.clone());
-            sum.visit_registers(&mut |reg| uniform &= self.analysis.registers[reg.index()].uniform);
-            uniform && vector.constant(&sum)
-        });
+        let uniform_terms =
+            place.offset.terms.iter().all(|(term, _)| self.is_uniform(&Sum::term(term.clone())));
         // If lanes are rows, row storage is one element per lane, contiguous.
         let step = i64::from(!(self.analysis.is_row(place.buffer) && self.analysis.by_rows()));
-        place.guards.is_empty()
+        place.guards.iter().all(|guard| self.is_uniform(&guard.value))
             && uniform_terms
             && vector.pattern(&place.offset) == super::address::Pattern::Step(step)
     }
@@ -349,7 +375,7 @@ impl<'n> Former<'_, 'n> {
             }
         }
         let large = open.entries.iter().enumerate().filter_map(|(k, entry)| match entry {
-            Entry::Memory { place, dtype, written: true } => {
+            Entry::Memory { place, dtype, written: true, .. } => {
                 let buffer = &self.analysis.nest.nest.buffers[place.buffer];
                 let large = buffer.bytes() >= PAST && dtype.size() >= 4;
                 let is_large = buffer.role == BufferRole::Out && large;

@@ -200,7 +200,9 @@ impl Op<'_> {
             Op::Load { place, .. } | Op::Store { place, .. } => Box::new(
                 std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value)),
             ),
-            Op::Group(group) => Box::new(group.places().map(|(place, _)| &place.offset)),
+            Op::Group(group) => Box::new(group.places().flat_map(|(place, _)| {
+                std::iter::once(&place.offset).chain(place.guards.iter().map(|g| &g.value))
+            })),
             _ => Box::new(std::iter::empty()),
         }
     }
@@ -213,7 +215,10 @@ impl Op<'_> {
                 std::iter::once(&mut place.offset)
                     .chain(place.guards.iter_mut().map(|g| &mut g.value)),
             ),
-            Op::Group(group) => Box::new(group.places_mut().map(|place| &mut place.offset)),
+            Op::Group(group) => Box::new(group.places_mut().flat_map(|place| {
+                std::iter::once(&mut place.offset)
+                    .chain(place.guards.iter_mut().map(|g| &mut g.value))
+            })),
             _ => Box::new(std::iter::empty()),
         }
     }

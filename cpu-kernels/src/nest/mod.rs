@@ -38,6 +38,7 @@ mod analyse;
 mod band;
 mod combine;
 mod compile;
+mod condition;
 mod direct;
 mod follow;
 mod frame;
@@ -78,6 +79,7 @@ pub struct CompiledNest {
     parameters: Vec<Parameter>,
     phases: Vec<PhaseProgram>,
     begin: Vec<Step>,
+    fixed: Vec<Step>,
     outer: Vec<Loop>,
     /// The last of these loops, if it only runs native code.
     repeat: Option<Repeat>,
@@ -194,6 +196,7 @@ impl CompiledNest {
             scratch: 0,
             phases: compiled.phases,
             begin: compiled.begin,
+            fixed: compiled.fixed,
             outer: compiled.outer,
             repeat: None,
             transposition: if by_rows.is_none() { Transposition::of(&lowered, simd) } else { None },

@@ -1,7 +1,8 @@
 //! A compiled nest: steps over blocks, grouped by the loop that contains them.
 
-use super::address::{Condition, Offset, VectorAxes};
+use super::address::{Offset, VectorAxes};
 use super::combine::{Program, Reduction};
+use super::condition::Condition;
 use super::repeat::Repeat;
 use crate::kernels::Kernel;
 use crate::kernels::chain::{Chain, LONGEST};
@@ -49,7 +50,8 @@ pub(super) struct Native {
     pub past: Option<(Arc<Function>, Vec<usize>)>,
     /// The meaning of each pointer of the table.
     pub entries: Vec<Pointer>,
-    /// Offset of the table in scratch memory.
+    /// Offset of the table in scratch memory. The distances by which [`Repeat`] moves the pointers
+    /// follow it.
     pub table: usize,
     /// Reductions of the phase to which it adds the block's values.
     pub folds: Vec<usize>,
@@ -64,6 +66,8 @@ pub(super) enum Pointer {
     Register(u32),
     /// An element of memory; the others follow it.
     Memory { memory: Memory, offset: Offset, size: usize },
+    /// The same if the conditions hold, which are uniform; else the block of the register `fill`.
+    Guarded { memory: Memory, offset: Offset, size: usize, conditions: Vec<Condition>, fill: u32 },
     /// Accumulators of a reduction of the phase.
     Accumulators(usize),
 }

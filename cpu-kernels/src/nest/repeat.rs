@@ -5,6 +5,9 @@
 //! strides, the pointers are computed once and then incremented. There are two such loops. One is
 //! the innermost loop of a phase, if lanes are rows (a sum over a few columns has one or two
 //! vectors per iteration). The other is the last loop over rows, if a row has no other steps.
+//!
+//! Loads under conditions read memory in some iterations and a fill in others, as at the edges of
+//! an image. The pointers are computed again where a condition begins or ceases to hold.
 
 use super::CompiledNest;
 use super::program::{Loop, Native, PhaseProgram, Pointer, Step};
@@ -16,6 +19,8 @@ use std::ops::Range;
 pub(super) struct Repeat {
     /// Pointers that change from iteration to iteration, with their strides in bytes.
     strides: Vec<(usize, isize)>,
+    /// Pointers under conditions, with the changes of the conditions' values.
+    guarded: Vec<(usize, Vec<i64>)>,
 }
 
 impl Repeat {
@@ -49,13 +54,21 @@ impl Repeat {
         }
         let stride = |pointer: &Pointer| match pointer {
             Pointer::Register(_) | Pointer::Accumulators(_) => Some(0),
-            Pointer::Memory { offset, size, .. } => {
+            Pointer::Memory { offset, size, .. } | Pointer::Guarded { offset, size, .. } => {
                 Some(offset.stride(axis.axis)?.wrapping_mul(*size as i64) as isize)
             }
         };
         let strides: Vec<isize> = native.entries.iter().map(stride).collect::<Option<_>>()?;
+        let mut guarded = Vec::new();
+        for (k, pointer) in native.entries.iter().enumerate() {
+            if let Pointer::Guarded { conditions, .. } = pointer {
+                let steps = conditions.iter().map(|c| c.value.stride(axis.axis));
+                guarded.push((k, steps.collect::<Option<_>>()?));
+            }
+        }
         Some(Repeat {
             strides: strides.into_iter().enumerate().filter(|(_, stride)| *stride != 0).collect(),
+            guarded,
         })
     }
 }
@@ -89,8 +102,13 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs some units of a nest whose rows have one step.
-    pub(super) fn repeat_rows(&mut self, units: Range<usize>, repeat: &Repeat) {
+    /// Runs some units of a nest whose rows have one step; `lanes` are positions of its rows.
+    pub(super) fn repeat_rows(
+        &mut self,
+        units: Range<usize>,
+        lanes: Range<usize>,
+        repeat: &Repeat,
+    ) {
         let nest = self.nest;
         let (Some(rows), Some(native), Some(axis)) =
             (&nest.rows, nest.only_step(), nest.outer.last())
@@ -100,7 +118,7 @@ impl Runner<'_> {
         let mut unit = units.start;
         while unit < units.end {
             self.enter(unit);
-            self.begin_block(rows, 0, rows.positions());
+            self.begin_block(rows, lanes.start, lanes.len());
             let first = unit % axis.extent;
             let turns = (axis.extent - first).min(units.end - unit);
             self.turns(native, &nest.phases[0], axis, first..first + turns, repeat);
@@ -122,19 +140,46 @@ impl Runner<'_> {
             self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
             self.fill_table(native, Some(phase));
         }
-        self.frame.counters[axis.axis as usize] = turns.start as i64;
-        let table = self.fill_table(native, Some(phase));
-        for _ in turns.clone() {
-            // SAFETY: as for a single run: the increments give the same pointers as filling the
-            // table again.
-            unsafe {
-                native.function.run(table, self.frame.count);
-                for (k, stride) in &repeat.strides {
-                    let pointer = table.add(*k);
-                    pointer.write(pointer.read().wrapping_offset(*stride));
+        let mut next = turns.start;
+        while next < turns.end {
+            self.frame.counters[axis.axis as usize] = next as i64;
+            let table = self.fill_table(native, Some(phase));
+            let count = self.alike(native, repeat, table).min(turns.end - next);
+            let distances = table.wrapping_add(native.entries.len()).cast::<isize>();
+            for _ in 0..count {
+                // SAFETY: as for a single run: the increments give the same pointers as filling
+                // the table again.
+                unsafe {
+                    native.function.run(table, self.frame.count);
+                    for (k, _) in &repeat.strides {
+                        let pointer = table.add(*k);
+                        let distance = distances.add(*k).read();
+                        pointer.write(pointer.read().wrapping_offset(distance));
+                    }
                 }
             }
+            next += count;
         }
         self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
+    }
+
+    /// Writes the distances by which the pointers of a table change. Returns the number of
+    /// iterations, from the current one on, for which they are right.
+    fn alike(&self, native: &Native, repeat: &Repeat, table: *mut *mut u8) -> usize {
+        let distances = table.wrapping_add(native.entries.len()).cast::<isize>();
+        // SAFETY: the table has room for a distance of each pointer.
+        let set = |k: usize, distance: isize| unsafe { distances.add(k).write(distance) };
+        repeat.strides.iter().for_each(|(k, stride)| set(*k, *stride));
+        let mut count = usize::MAX;
+        for (k, steps) in &repeat.guarded {
+            let Pointer::Guarded { conditions, .. } = &native.entries[*k] else { continue };
+            if !conditions.iter().all(|condition| condition.holds(&self.frame)) {
+                set(*k, 0);
+            }
+            for (condition, step) in conditions.iter().zip(steps) {
+                count = count.min(condition.lasts(&self.frame, *step));
+            }
+        }
+        count
     }
 }

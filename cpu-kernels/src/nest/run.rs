@@ -9,8 +9,9 @@
 //! - The scratch memory has room for the layout.
 
 use super::CompiledNest;
-use super::address::{Passing, VectorAxes, passing};
+use super::address::{Offset, VectorAxes};
 use super::combine::{Progress, splat_scalar};
+use super::condition::{Passing, passing};
 use super::frame::Frame;
 use super::program::{Direct, Load, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
 use crate::kernels::{CHUNK, moves};
@@ -25,7 +26,7 @@ pub(super) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the steps that precede all others of a thread.
+    /// Runs the steps that precede all others of a task.
     pub fn begin(&mut self) {
         for (pointer, home) in self.frame.pointers.iter_mut().zip(&self.nest.homes) {
             *pointer = self.frame.scratch.wrapping_add(*home);
@@ -40,17 +41,21 @@ impl Runner<'_> {
             }
         }
         self.steps(&self.nest.begin, None);
+        if let Some(rows) = self.nest.rows.as_ref().filter(|_| !self.nest.fixed.is_empty()) {
+            self.begin_block(rows, 0, rows.positions());
+            self.steps(&self.nest.fixed, None);
+        }
     }
 
     /// Runs some units: rows, or blocks of rows.
     pub fn units(&mut self, units: std::ops::Range<usize>) {
-        if let Some(repeat) = &self.nest.repeat {
-            return self.repeat_rows(units, repeat);
-        }
         let (positions, period) = match &self.nest.rows {
             Some(vector) => (vector.positions(), vector.period()),
             None => (1, 1),
         };
+        if let Some(repeat) = &self.nest.repeat {
+            return self.repeat_rows(units, 0..positions, repeat);
+        }
         let lanes = self.nest.lanes;
         let blocks = positions.div_ceil(lanes);
         let mut block = units.start % blocks;
@@ -308,11 +313,12 @@ impl Runner<'_> {
         for (k, entry) in native.entries.iter().enumerate() {
             let pointer = match entry {
                 Pointer::Register(reg) => self.frame.pointers[*reg as usize],
-                Pointer::Memory { memory, offset, size } => {
-                    let (start, parameter) = self.memory(memory);
-                    let first = offset.base(&self.frame);
-                    self.assert_inside(parameter, first, 1, self.frame.count, *size);
-                    start.wrapping_offset(first.wrapping_mul(*size as i64) as isize)
+                Pointer::Memory { memory, offset, size } => self.element(memory, offset, *size),
+                Pointer::Guarded { memory, offset, size, conditions, fill } => {
+                    match conditions.iter().all(|condition| condition.holds(&self.frame)) {
+                        true => self.element(memory, offset, *size),
+                        false => self.frame.pointers[*fill as usize],
+                    }
                 }
                 Pointer::Accumulators(k) => reductions[*k].native(&self.frame, self.progress),
             };
@@ -320,6 +326,14 @@ impl Runner<'_> {
             unsafe { table.add(k).write(pointer) };
         }
         table
+    }
+
+    /// Address of the element of the block's first lane.
+    fn element(&self, memory: &Memory, offset: &Offset, size: usize) -> *mut u8 {
+        let (start, parameter) = self.memory(memory);
+        let first = offset.base(&self.frame);
+        self.assert_inside(parameter, first, 1, self.frame.count, size);
+        start.wrapping_offset(first.wrapping_mul(size as i64) as isize)
     }
 
     fn native(&mut self, native: &Native, phase: Option<&PhaseProgram>) {
@@ -438,6 +452,14 @@ impl Runner<'_> {
                 // SAFETY: as above.
                 unsafe { moves::load_strided(target, source, step as isize, size, taken) };
             }
+            return;
+        }
+        if let Some(table) = load.offset.tabulated().filter(|_| !lanes.masked) {
+            let first = self.frame.position as usize;
+            let offsets = &self.frame.tables[table][first + lanes.from..first + lanes.to];
+            let source = element(load.offset.base(&self.frame));
+            // SAFETY: all lanes' elements are in bounds, as the verifier proved.
+            unsafe { moves::gather(target, source, offsets, size) };
             return;
         }
         load.offset.fill(&mut self.frame, 0);

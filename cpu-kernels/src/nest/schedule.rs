@@ -200,12 +200,14 @@ fn access_cost(vector: &VectorAxes, place: &Place) -> f64 {
     access + 2.0 * guards
 }
 
-/// True for arithmetic, and for accesses to neighbouring elements.
+/// True for arithmetic, and for accesses to neighbouring elements whose conditions hold for all
+/// lanes or for none.
 fn steady(vector: &VectorAxes, op: &Op) -> bool {
     match op {
         Op::Load { place, .. } | Op::Store { place, .. } => {
             let neighbours = matches!(vector.pattern(&place.offset), Pattern::Step(0 | 1));
-            place.guards.is_empty() && neighbours && linear(vector, &place.offset)
+            let conditions = place.guards.iter().all(|guard| vector.constant(&guard.value));
+            conditions && neighbours && linear(vector, &place.offset)
         }
         Op::Scalar { .. } | Op::Chain { .. } | Op::Product { .. } | Op::Const { .. } => true,
         Op::Index { .. } | Op::Test { .. } | Op::Prefix(_) | Op::Group(_) => false,

@@ -92,6 +92,18 @@ impl Sum {
         }
     }
 
+    /// The value for these values of its axes; it has no registers.
+    pub fn at(&self, axis: &impl Fn(AxisId) -> i64) -> i64 {
+        let mut value = self.constant;
+        for (of, coefficient) in &self.axes {
+            value = value.wrapping_add(coefficient.wrapping_mul(axis(*of)));
+        }
+        for (term, coefficient) in &self.terms {
+            value = value.wrapping_add(coefficient.wrapping_mul(term.at(axis)));
+        }
+        value
+    }
+
     /// Calls `f` for this sum and every nested one.
     pub fn visit(&self, f: &mut impl FnMut(&Sum)) {
         f(self);
@@ -128,6 +140,18 @@ impl Sum {
                 }
             }
         });
+    }
+}
+
+impl Term {
+    /// As [`Sum::at`].
+    pub fn at(&self, axis: &impl Fn(AxisId) -> i64) -> i64 {
+        match self {
+            Term::Register(reg) => unreachable!("the value of {reg:?} is not known yet"),
+            Term::Div(e, d) => e.at(axis).div_euclid(*d),
+            Term::Mod(e, d) => e.at(axis).rem_euclid(*d),
+            Term::Clamp(e, high) => e.at(axis).clamp(0, *high),
+        }
     }
 }
 

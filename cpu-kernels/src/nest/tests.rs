@@ -1,6 +1,8 @@
 //! The executor against the nest interpreter, bit for bit: every set of vector instructions,
 //! every schedule, several numbers of threads.
 
+mod loops;
+
 use super::*;
 use crate::memory::AlignedBytes;
 use crate::pool::Pool;
@@ -215,6 +217,16 @@ fn guards_hold_for_numbers_of_any_size() {
         Literal::from_vec(&[9], at.to_vec()).expect("fits"),
     ];
     assert!(check(&gather, &inputs, &mut machines));
+    let rows = one("nest @f(in %x: f32[1,32], in %at: i64[], out %y: f32[9,32]) {
+          parallel i: 9, k: 32 phase { %0: i64 = load %at[] %1: f32 = const 7.0
+          %2: f32 = load %x[%0+i, k] {%0+i in 0..1} else %1
+          %3: f32 = load %x[%0-2*i, k] {%0-2*i in 0..1} else %1
+          %4: f32 = sub %2, %3 store %y[i, k], %4 } }");
+    for number in at {
+        let numbers = Literal::from_vec(&[1, 32], (0..32).map(|k| k as f32).collect::<Vec<_>>());
+        let inputs = [numbers, Literal::from_vec(&[], vec![number])];
+        assert!(check(&rows, &inputs.map(|x| x.expect("fits")), &mut machines));
+    }
     let test = one("nest @f(in %at: i64[], out %y: bool[2]) { phase { %0: i64 = load %at[]
           %1: bool = test {%0 in -9223372036854775808..5} store %y[0], %1
           %2: bool = test {%0 in -9223372036854775807..9223372036854775807} store %y[1], %2 } }");
@@ -253,49 +265,6 @@ fn groups_are_of_the_schedule_that_runs() {
     for _ in 0..5 {
         let given = inputs(&nest, &mut random);
         assert!(check(&nest, &given, &mut Machines::new()));
-    }
-}
-
-/// Loops that only run native code step their pointers: within a phase, and from row to row;
-/// backwards, over several axes, and with no iterations.
-#[test]
-fn loops_that_only_run_native_code() {
-    let texts = [
-        "nest @sums(in %x: f32[3,40,16], out %y: f32[3,16]) {
-          parallel i: 3, k: 16
-          phase j: 40 {
-            %0: f32 = load %x[i, j, k]
-            %1: f32 = reduce(%0) sum tree(1)
-          }
-          phase {
-            store %y[i, k], %1
-          }
-        }",
-        "nest @rows(in %x: f64[7,5,24], in %b: f64[24], in %s: f64[7], out %y: f64[7,5,24]) {
-          parallel i: 7, j: 5, k: 24
-          phase {
-            %0: f64 = load %x[i, j, k]
-            %1: f64 = load %b[k]
-            %2: f64 = load %s[i]
-            %3: f64 = mul %0, %1
-            %4: f64 = add %3, %2
-            store %y[i, j, k], %4
-          }
-        }",
-        "nest @crossed(in %x: f32[9,6,32], out %y: f32[6,9,32]) {
-          parallel i: 6, j: 9, k: 32
-          phase {
-            %0: f32 = load %x[-j+8, i, k]
-            %1: f32 = neg %0
-            store %y[i, j, k], %1
-          }
-        }",
-    ];
-    let mut random = Random(4);
-    for text in texts {
-        let nest = one(text);
-        let given = inputs(&nest, &mut random);
-        assert!(check(&nest, &given, &mut Machines::new()), "{nest}");
     }
 }
 

@@ -128,3 +128,74 @@ fn neighbours_of_lone_terms_are_not_multiplied() {
         }
     }
 }
+
+/// Channels that are computed together have the bits of each channel alone, which is computed as a
+/// product. NaN and infinities meet the zeros outside of the source.
+#[test]
+fn channels_of_a_depthwise_convolution_have_the_bits_of_one() {
+    let window = |input, filter, [stride, low, lhs, rhs]: [i64; 4]| {
+        let reach = (filter as i64 - 1) * rhs + 1;
+        let output = (((input as i64 - 1) * lhs + 1 + 2 * low - reach) / stride + 1) as usize;
+        let [stride, lhs_dilation, rhs_dilation] = [stride, lhs, rhs].map(|n| n as usize);
+        Window { input, filter, output, stride, low, lhs_dilation, rhs_dilation }
+    };
+    let windows = [
+        vec![same(14, 3, 1), same(14, 3, 1)],
+        vec![same(15, 5, 2), window(13, 3, [2, 0, 1, 1])],
+        vec![window(9, 3, [1, 2, 2, 1]), window(8, 3, [1, 2, 1, 3])],
+        vec![same(5, 3, 1), same(4, 2, 1), same(6, 3, 1)],
+        vec![same(70, 40, 1)],
+    ];
+    for (groups, window) in [4, 7, 16, 37, 130]
+        .into_iter()
+        .flat_map(|n| windows.iter().map(move |window| (n, window.clone())))
+    {
+        let together = directions(2, groups, [1, 1], window.clone(), DType::F32);
+        let alone = directions(2, 1, [1, 1], window, DType::F32);
+        for (together, alone) in together.iter().zip(&alone) {
+            let types = together.operands();
+            let given = [0, 1].map(|k| special(&extents(&types[k]), 5 + k as u64));
+            for simd in Simd::available() {
+                let found = run(together, &given, &POOLS[1], simd, None);
+                for channel in 0..groups {
+                    let given = [0, 1].map(|k| {
+                        channel_of(&given[k], channel, groups, &extents(&alone.operands()[k]))
+                    });
+                    let wanted = run(alone, &given, &POOLS[0], simd, None);
+                    let found = channel_of(&found[0], channel, groups, wanted[0].shape());
+                    assert!(
+                        bits(&found) == bits(&wanted[0]),
+                        "{together:?}, channel {channel}, {simd:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of which one in 101 is an infinity or NaN.
+fn special(shape: &[usize], mut state: u64) -> Literal {
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        match (state >> 33) % 202 {
+            0 => f32::INFINITY,
+            1 => f32::NAN,
+            n => n as f32 / 101.0 - 1.0,
+        }
+    };
+    let all: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
+    Literal::from_vec(shape, all).expect("as many")
+}
+
+/// A channel of a tensor whose last axis has all of them.
+fn channel_of(of: &Literal, channel: usize, channels: usize, shape: &[usize]) -> Literal {
+    let all = of.as_slice::<f32>().expect("floats");
+    let one: Vec<f32> = all.iter().skip(channel).step_by(channels).copied().collect();
+    Literal::from_vec(shape, one).expect("as many")
+}
+
+/// The bits of floats; those of NaN are all the same.
+fn bits(of: &Literal) -> Vec<Option<u32>> {
+    let all = of.as_slice::<f32>().expect("floats").iter();
+    all.map(|x| (!x.is_nan()).then(|| x.to_bits())).collect()
+}

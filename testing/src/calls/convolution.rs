@@ -165,8 +165,27 @@ pub fn pointwise<D: Device>() {
 pub fn depthwise<D: Device>() {
     check_all::<D>(2, 24, [1, 1], vec![same(16, 3, 1), same(16, 3, 1)], DType::F32);
     check_all::<D>(2, 8, [1, 2], vec![same(64, 5, 2)], DType::F32);
+    check_all::<D>(4, 5, [1, 1], vec![same(90, 7, 1), same(80, 7, 1)], DType::F32);
+    check_all::<D>(2, 40, [1, 1], vec![same(30, 5, 2), same(21, 3, 1)], DType::F64);
     check_all::<D>(2, 8, [1, 2], vec![same(33, 5, 2)], DType::F32);
     check_all::<D>(1, 9, [1, 1], vec![same(20, 9, 1), same(7, 9, 2)], DType::BF16);
+}
+
+/// One channel in each group, in dtypes and numbers of groups for which a kernel for CPUs computes
+/// all channels of a position together. Random windows in one to three dimensions.
+pub fn depthwise_windows<D: Device>() {
+    let window = prop_oneof![
+        prop::collection::vec(windows(40), 1..2),
+        prop::collection::vec(windows(9), 2..3),
+        prop::collection::vec(windows(4), 3..4),
+    ];
+    let dtype = prop::sample::select(vec![DType::F32, DType::F64]);
+    let calls = (0usize..3, 0usize..3, 1usize..90, window, dtype).prop_map(
+        |(direction, batch, groups, window, dtype)| {
+            directions(batch, groups, [1, 1], window, dtype)[direction].clone()
+        },
+    );
+    check_random::<D>(300, calls, operands);
 }
 
 /// More taps and channels than a kernel handles at a time.

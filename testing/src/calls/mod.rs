@@ -49,7 +49,7 @@ macro_rules! conformance {
                 long_sums few_rows addends_have_the_bits_of_their_ops halves_are_summed_in_f32
                 products_of_float8);
             $crate::conformance!($device, convolution: small_convolutions images_in_place images
-                pointwise depthwise many_channels);
+                pointwise depthwise depthwise_windows many_channels);
             $crate::conformance!($device, scatter: small_scatters rows_of_a_table
                 windows_that_overlap);
             $crate::conformance!($device, attention: small_attentions many_blocks decoding widths

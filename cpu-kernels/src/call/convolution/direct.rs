@@ -8,7 +8,8 @@
 //! it fits in L1 or L2. The block is then read once for each tap and vector of channels.
 //!
 //! The filter or the cotangent is read in place too: one panel of its columns for all positions
-//! of a block, then the next panel. Halves take another [form](super::operands) first.
+//! of a block, then the next panel, which the last positions prefetch. Halves take another
+//! [form](super::operands) first.
 //!
 //! # Order
 //!
@@ -325,7 +326,7 @@ pub(super) struct Out<N> {
 impl<N: Copy> Block<'_, N> {
     /// The addresses of gathered rows.
     fn gather<'g>(&self, rows: &'g [usize], runs: &'g [usize], length: usize) -> Gather<'g> {
-        Gather { rows, runs, length, exchanged: self.exchanged }
+        Gather { rows, runs, length, exchanged: self.exchanged, ahead: 0 }
     }
 
     /// Computes a row of out for each of the gathered rows; the steps of a run are `step` apart.
@@ -345,8 +346,14 @@ impl<N: Copy> Block<'_, N> {
     ) {
         let kernels = self.kernels;
         let high = parts(gather.rows.len(), kernels.rows(), 1);
+        let strips = gather.rows.chunks(high).len();
         for column in (0..out.columns).step_by(kernels.columns) {
+            // The rows of a panel are short runs of memory, which the hardware prefetcher does not
+            // follow.
+            let is_last = column + kernels.columns >= out.columns;
+            let next = if is_last { 0 } else { kernels.columns };
             for (n, rows) in gather.rows.chunks(high).enumerate() {
+                let ahead = if n + 1 == strips { next } else { 0 };
                 let strip = Strip {
                     depth: 0,
                     lhs: self.at,
@@ -362,7 +369,9 @@ impl<N: Copy> Block<'_, N> {
                     packed: std::ptr::null_mut(),
                 };
                 // SAFETY: the caller guarantees all memory that the strip names.
-                unsafe { kernels.gathering(rows.len(), &strip, &Gather { rows, ..*gather }) };
+                unsafe {
+                    kernels.gathering(rows.len(), &strip, &Gather { rows, ahead, ..*gather })
+                };
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The result, or the input's cotangent: for each position, a row of the product of patches with
 //! the filter.
 //!
-//! A task computes the rows of a block, or of a tile. For a tile it copies the patches, a part of
-//! the taps at a time, and adds up their products with the filter.
+//! A task computes some columns of a block or of a tile of positions. For a tile it copies the
+//! patches, a part of the taps at a time, and adds up their products with the filter.
 
 use super::direct::{Direct, Out};
 use super::operands::Form;
@@ -25,22 +25,34 @@ impl Run<'_> {
         let pool = self.workspace.pool();
         if let (Some(direct), Some(form)) = (&self.direct, &form) {
             let (groups, blocks) = (self.call.groups, direct.blocks());
-            return pool.parallel_for(self.call.batch * blocks * groups, |thread, task| {
-                let (group, rest) = (task % groups, task / groups);
-                let (image, lines) = (rest / blocks, direct.lines_of(rest % blocks));
-                // SAFETY: the lines exist, and no other task computes them for this group; the
-                // copy of the filter is complete.
-                unsafe { self.block::<T>(thread, direct, form, group, image, lines) };
+            let parts = self.columns().div_ceil(self.division.columns.max(1));
+            return pool.parallel_for(self.call.batch * blocks * groups * parts, |thread, task| {
+                let (part, rest) = (self.part(task % parts), task / parts);
+                let (group, rest) = (rest % groups, rest / groups);
+                let lines = (rest / blocks, direct.lines_of(rest % blocks));
+                // SAFETY: the lines and columns exist, and no other task computes them for this
+                // group; the copy of the filter is complete.
+                unsafe {
+                    self.block::<T>(thread, direct, form, Columns { group, columns: part }, lines)
+                };
             });
         }
         let (positions, rows, groups) = (self.patches.rows(), self.division.rows, self.call.groups);
-        pool.parallel_for(positions.div_ceil(rows) * groups, |thread, task| {
-            let (group, start) = (task % groups, task / groups * rows);
+        let parts = self.columns().div_ceil(self.division.columns.max(1));
+        pool.parallel_for(positions.div_ceil(rows) * groups * parts, |thread, task| {
+            let (part, rest) = (self.part(task % parts), task / parts);
+            let (group, start) = (rest % groups, rest / groups * rows);
             let tile = start..positions.min(start + rows);
-            // SAFETY: the positions exist, and no other task computes them for this group; the
-            // copy of the filter is complete.
-            unsafe { self.tile::<T>(thread, group, tile) };
+            // SAFETY: the positions and columns exist, and no other task computes them for this
+            // group; the copy of the filter is complete.
+            unsafe { self.tile::<T>(thread, Columns { group, columns: part }, tile) };
         })
+    }
+
+    /// Columns of a group that a task computes.
+    fn part(&self, number: usize) -> Range<usize> {
+        let start = number * self.division.columns;
+        start..self.columns().min(start + self.division.columns)
     }
 
     /// Address of the source.
@@ -49,59 +61,56 @@ impl Run<'_> {
         self.arguments.operand::<T>(if forward { 0 } else { 1 })
     }
 
-    /// Computes some lines of an image, for one group of the computed tensor, with the source in
-    /// place.
+    /// Computes some lines of an image, for some columns of a group of the computed tensor, with
+    /// the source in place.
     ///
     /// # Safety
     ///
-    /// As for [`tile`](Self::tile), for the lines.
+    /// As for [`tile`](Self::tile), for the lines and columns.
     unsafe fn block<T: Element>(
         &self,
         thread: usize,
         direct: &Direct,
         form: &Form<T::Wide>,
-        group: usize,
-        image: usize,
-        lines: Range<usize>,
+        part: Columns,
+        (image, lines): (usize, Range<usize>),
     ) {
-        let columns = self.columns();
-        let source = self.source::<T>().wrapping_add(group * self.patches.channels());
-        let filter = self.filter_of_form::<T>(form, group);
-        let row = self.call.groups * columns;
+        let source = self.source::<T>().wrapping_add(part.group * self.patches.channels());
+        let filter = self.filter_of_form::<T>(form, part.group).from(0, part.columns.start);
         let count = lines.len() * direct.positions_of_line();
         let first = direct.first_of(image, &lines);
-        let out = first * row + group * columns;
+        let positions = first..first + count;
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
-        let sums = self.sums_of::<T>(out, count, &mut free);
+        let sums = self.sums_of::<T>(&positions, &part, &mut free);
         // SAFETY: the operands fit into the scratch memory. The filter has rows for all taps and
         // channels. The sums belong to this task, in out or in scratch memory.
         unsafe {
             let block = form.block(direct, source, image, &lines, &mut free);
+            let columns = part.columns.len();
             direct.products(&block, filter, Out { at: sums.at, columns, row: sums.distance });
-            self.round_to::<T>(out, sums, count);
-            self.follow(behind, group, first..first + count);
+            self.round_to::<T>(&positions, &part, sums);
+            self.follow(behind, &part, positions);
         }
     }
 
-    /// Computes the positions `tile` of one group of the computed tensor.
+    /// Computes some columns of a group of the computed tensor, at the positions `tile`.
     ///
     /// # Safety
     ///
     /// The arguments are those of the call, checked. The shared memory holds the copy of the
     /// filter, if there is one. The positions exist, and no other thread uses these channels of
     /// them.
-    unsafe fn tile<T: Element>(&self, thread: usize, group: usize, tile: Range<usize>) {
-        let (columns, channels) = (self.columns(), self.patches.channels());
+    unsafe fn tile<T: Element>(&self, thread: usize, part: Columns, tile: Range<usize>) {
+        let (columns, channels) = (part.columns.len(), self.patches.channels());
+        let group = part.group;
         let source = self.source::<T>();
-        let filter = self.filter_view::<T>(group);
-        let row = self.call.groups * columns;
-        let out = tile.start * row + group * columns;
+        let filter = self.filter_view::<T>(group).from(0, part.columns.start);
         let mut scratch = self.workspace.scratch(thread);
         let (mut free, behind) = self.split(&mut scratch);
         let plain = self.patches.plain(source, group);
         let patches = take::<T>(&mut free, self.division.rows * self.division.taps * channels);
-        let sums = self.sums_of::<T>(out, tile.len(), &mut free);
+        let sums = self.sums_of::<T>(&tile, &part, &mut free);
         let mut products = Products { simd: self.workspace.simd(), free };
         let mut start = 0;
         // Runs once even without taps, to write zeros.
@@ -128,26 +137,33 @@ impl Run<'_> {
         }
         // SAFETY: the sums are computed, and this part of out belongs to this task.
         unsafe {
-            self.round_to::<T>(out, sums, tile.len());
-            self.follow(behind, group, tile);
+            self.round_to::<T>(&tile, &part, sums);
+            self.follow(behind, &part, tile);
         }
     }
 
-    /// The sums of `count` positions, whose results begin at an element of out: in out, or, if
-    /// they are rounded, in scratch memory.
+    /// The first element of some columns at a position of the result.
+    fn first(&self, position: usize, part: &Columns) -> usize {
+        let columns = self.columns();
+        (position * self.call.groups + part.group) * columns + part.columns.start
+    }
+
+    /// The sums of some columns at some positions: in out, or, if they are rounded, in scratch
+    /// memory.
     fn sums_of<T: Element>(
         &self,
-        first: usize,
-        count: usize,
+        positions: &Range<usize>,
+        part: &Columns,
         free: &mut &mut [u8],
     ) -> Rows<T::Wide> {
-        let columns = self.columns();
         if self.rounds() {
-            let at = take::<T::Wide>(free, count * columns).as_mut_ptr();
-            return Rows { at, distance: columns };
+            let distance = part.columns.len();
+            let at = take::<T::Wide>(free, positions.len() * distance).as_mut_ptr();
+            return Rows { at, distance };
         }
+        let first = self.first(positions.start, part);
         let at = self.arguments.result::<T::Wide>().wrapping_add(first);
-        Rows { at, distance: self.call.groups * columns }
+        Rows { at, distance: self.call.groups * self.columns() }
     }
 
     /// Rounds [such](Self::sums_of) sums to out, if they are not there.
@@ -155,35 +171,47 @@ impl Run<'_> {
     /// # Safety
     ///
     /// The sums are computed, and no other code uses them and their part of out.
-    unsafe fn round_to<T: Element>(&self, first: usize, sums: Rows<T::Wide>, count: usize) {
+    unsafe fn round_to<T: Element>(
+        &self,
+        positions: &Range<usize>,
+        part: &Columns,
+        sums: Rows<T::Wide>,
+    ) {
         if self.rounds() {
-            let (columns, row) = (self.columns(), self.call.groups * self.columns());
+            let row = self.call.groups * self.columns();
+            let first = self.first(positions.start, part);
             let out = self.arguments.result::<T>().wrapping_add(first);
-            let simd = self.workspace.simd();
+            let (simd, size) = (self.workspace.simd(), [positions.len(), part.columns.len()]);
             // SAFETY: the caller's promise is the same.
-            unsafe { round(simd, [count, columns], sums.at, sums.distance, out, row) };
+            unsafe { round(simd, size, sums.at, sums.distance, out, row) };
         }
     }
 
     /// Scratch memory of the convolution, and that of its follower.
-    fn split<'s>(&self, scratch: &'s mut [u8]) -> (&'s mut [u8], &'s mut [u8]) {
+    pub(super) fn split<'s>(&self, scratch: &'s mut [u8]) -> (&'s mut [u8], &'s mut [u8]) {
         let own = room(self.scratch()).min(scratch.len());
         scratch.split_at_mut(own)
     }
 
-    /// Runs the follower on the results of a group at some positions.
+    /// Runs the follower on the results of some columns at some positions.
     ///
     /// # Safety
     ///
     /// These results are final, and only this task uses them. As for
     /// [`run_on`](crate::call::CompiledCall::run_on), the follower writes nothing that the call
     /// reads.
-    unsafe fn follow(&self, scratch: &mut [u8], group: usize, positions: Range<usize>) {
+    unsafe fn follow(&self, scratch: &mut [u8], columns: &Columns, positions: Range<usize>) {
         let Some(follower) = self.arguments.follower else { return };
-        let (columns, distance) = (self.columns(), self.call.groups * self.columns());
-        let first = positions.start * distance + group * columns;
-        let part = Part { first, lines: positions.len(), distance, rows: columns };
+        let (first, rows) = (self.first(positions.start, columns), columns.columns.len());
+        let distance = self.call.groups * self.columns();
+        let part = Part { first, lines: positions.len(), distance, rows };
         // SAFETY: the caller's promise is the same.
         unsafe { follower.run(scratch, part) };
     }
+}
+
+/// Some columns of a group.
+struct Columns {
+    group: usize,
+    columns: Range<usize>,
 }

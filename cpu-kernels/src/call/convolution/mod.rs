@@ -5,6 +5,8 @@
 //! - The filter's cotangent is a [sum over all positions](weight_gradient). It is divided by taps.
 //!   If there are too few taps for several threads, it is also divided into a fixed number of
 //!   ranges of positions, whose partial sums are added in order.
+//! - With a filter of its own for each channel, the channels of a position are computed
+//!   [together](depthwise), and nothing is copied.
 //!
 //! The matrix of patches is either implicit ([direct]) or copied, one part that fits into the
 //! cache at a time ([patches]). It is copied if the source is dilated (zeros between its
@@ -20,11 +22,13 @@
 //! once, or by conversion in the same order. The runs of terms that are divided into pairs are
 //! those of [direct] products, or the parts of patches that are copied at a time.
 
+mod depthwise;
 mod direct;
 mod filter;
 mod forward;
 mod operands;
 mod patches;
+pub(super) mod taps;
 mod weight_gradient;
 
 use super::element::{Element, with_element};
@@ -32,6 +36,7 @@ use super::finish::{Places, finish};
 use super::{Arguments, Compile, Kernels, array, product};
 use crate::memory::Workspace;
 use crate::simd::Simd;
+use depthwise::is_depthwise;
 use direct::Direct;
 use patches::Patches;
 use std::ops::Deref;
@@ -45,6 +50,8 @@ struct CompiledConvolution {
     patches: Patches,
     /// Products that read the source in place, if that is faster.
     direct: Option<Direct>,
+    /// Whether each channel has a filter of its own.
+    depthwise: bool,
     division: Division,
     /// Bytes of a number in the dtype of the arithmetic.
     size: usize,
@@ -57,6 +64,8 @@ struct Division {
     taps: usize,
     /// Positions (rows of patches) of a tile, or of a part of a sum.
     rows: usize,
+    /// Columns of a tile, or of a block.
+    columns: usize,
     /// Ranges of positions with partial sums of their own (filter's cotangent).
     ranges: usize,
 }
@@ -69,6 +78,14 @@ const PATCHES: usize = 128 << 10;
 const ROWS: usize = 4096;
 /// Fewest multiplications and additions that are worth a task.
 const TASK: usize = 2 << 20;
+/// Fewest columns of a task: a panel of the filter.
+const PANEL: usize = 64;
+/// Fewest tasks of direct products, if each has as many multiplications and additions as
+/// [`LARGE`].
+const BLOCKS: usize = 8;
+const LARGE: usize = 16 << 20;
+/// Elements of a filter that can be read in the time that another part of a line takes.
+const LINE: usize = 64;
 /// Most elements of all partial sums together, if there are several.
 const PARTIAL: usize = 2 << 20;
 
@@ -80,15 +97,17 @@ impl Compile for Convolution {
         };
         let size = if self.dtype.is_half() { size_of::<f32>() } else { self.dtype.size() };
         let sums = self.direction == Direction::FilterGradient;
-        let direct = if self.dtype.is_float() {
+        let depthwise = is_depthwise(self);
+        let direct = if self.dtype.is_float() && !depthwise {
             Direct::new(&patches, columns_of(self), size, sums, rounds(self))
         } else {
             None
         };
         Ok(Box::new(CompiledConvolution {
             call: self.clone(),
-            division: divide(self, &patches),
+            division: divide(self, &patches, direct.as_ref()),
             direct,
+            depthwise,
             size,
             patches,
         }))
@@ -114,7 +133,7 @@ impl CompiledConvolution {
     fn filter_apart(&self) -> bool {
         match self.call.direction {
             Direction::Forward => self.call.dtype.is_half() && self.direct.is_some(),
-            Direction::InputGradient => true,
+            Direction::InputGradient => !self.depthwise,
             Direction::FilterGradient => self.rounds() || self.division.ranges > 1,
         }
     }
@@ -127,6 +146,10 @@ impl CompiledConvolution {
 
 impl Kernels for CompiledConvolution {
     fn scratch(&self) -> usize {
+        if self.depthwise {
+            let [taps, positions] = depthwise::offsets(self);
+            return array(&[taps, positions, size_of::<usize>()]);
+        }
         let Division { taps, rows, .. } = self.division;
         let sums = self.call.direction == Direction::FilterGradient;
         // The sums, before they are rounded.
@@ -164,9 +187,12 @@ impl Kernels for CompiledConvolution {
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
         let mut shared = workspace.shared();
         let run = Run { convolution: self, workspace, arguments, memory: shared.as_mut_ptr() };
-        with_element!(self.call.dtype, T => match self.call.direction {
-            Direction::FilterGradient => run.weight_gradient::<T>()?,
-            Direction::Forward | Direction::InputGradient => run.forward::<T>()?,
+        let sums = self.call.direction == Direction::FilterGradient;
+        with_element!(self.call.dtype, T => match (self.depthwise, sums) {
+            (true, true) => run.depthwise_gradient::<T>()?,
+            (true, false) => run.depthwise::<T>()?,
+            (false, true) => run.weight_gradient::<T>()?,
+            (false, false) => run.forward::<T>()?,
         });
         Ok(())
     }
@@ -229,7 +255,7 @@ fn columns_of(call: &Convolution) -> usize {
 }
 
 /// Divides the work of a convolution by its extents alone.
-fn divide(call: &Convolution, patches: &Patches) -> Division {
+fn divide(call: &Convolution, patches: &Patches, direct: Option<&Direct>) -> Division {
     let (positions, all, channels) = (patches.rows(), patches.taps(), patches.channels());
     let sums = call.direction == Direction::FilterGradient;
     let columns = columns_of(call);
@@ -245,13 +271,35 @@ fn divide(call: &Convolution, patches: &Patches) -> Division {
         let filter = (all * channels * call.groups * columns).max(1);
         let ranges = if tasks >= 8 { 1 } else { 16usize.div_ceil(tasks.max(1)) };
         let ranges = ranges.min(total / TASK).min(PARTIAL / filter).min(positions / 64).max(1);
-        return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), ranges };
+        return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), columns, ranges };
     }
-    let mut rows = (PATCHES / width).clamp(32, ROWS);
+    // A position reads the whole filter, which is a lot if there are few positions. So columns are
+    // divided, too.
+    let panels = columns.div_ceil(PANEL).max(1);
+    if let Some(direct) = direct {
+        let tasks = (call.batch * direct.blocks() * call.groups).max(1);
+        let worth = total / tasks / LARGE;
+        let parts = BLOCKS.div_ceil(tasks).next_multiple_of(2).min(worth).clamp(1, panels);
+        let columns = if tasks >= BLOCKS { columns } else { panels.div_ceil(parts) * PANEL };
+        return Division { taps, rows: 1, columns, ranges: 1 };
+    }
+    // Tiles of patches that are copied, or of a source that is read in place.
+    let mut most = (PATCHES / width).clamp(32, ROWS);
     if rounds(call) {
-        rows = rows.min((2 * PATCHES / columns.max(1)).max(16));
+        most = most.min((2 * PATCHES / columns.max(1)).max(16));
     }
-    // At least sixteen tasks, if each has enough work.
-    let even = positions.div_ceil(16usize.div_ceil(call.groups));
-    Division { taps, rows: rows.min(even.max(TASK / work)).max(1), ranges: 1 }
+    let copies = if patches.are_the_source() { 2 } else { 4 };
+    let of_filter = (all * channels).saturating_mul(columns);
+    let of_patches = (all * channels).saturating_mul(positions).saturating_mul(copies);
+    let divided = |parts: usize| {
+        // At least sixteen tasks, if each has enough work.
+        let even = positions.div_ceil(16usize.div_ceil(call.groups * parts));
+        let rows = most.min(even.max(TASK / work.div_ceil(parts))).max(1);
+        let of_tiles = positions.div_ceil(rows).saturating_mul(of_filter);
+        let of_parts = parts.saturating_mul(of_patches.saturating_add(positions * LINE));
+        (of_tiles.saturating_add(of_parts), rows, parts)
+    };
+    let parts = [1, 2, 4, 8, 16].into_iter().filter(|parts| *parts <= panels);
+    let (_, rows, parts) = parts.map(divided).min().expect("one part is a division");
+    Division { taps, rows, columns: panels.div_ceil(parts) * PANEL, ranges: 1 }
 }

@@ -27,7 +27,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    fn meets(&self, row: usize, tap: usize) -> Option<usize> {
+    /// The position of a row and tap, if it is one of the source.
+    pub fn meets(&self, row: usize, tap: usize) -> Option<usize> {
         let at = row as i64 * self.step + tap as i64 * self.spread + self.offset;
         if at < 0 {
             return None;
@@ -117,9 +118,8 @@ impl Patches {
         self.channels
     }
 
-    /// The patches of a group as a view of the source, if each patch is one element and each
-    /// element is one patch.
-    pub fn plain<T>(&self, source: *const T, group: usize) -> Option<View<T>> {
+    /// Whether each patch is one element and each element is one patch.
+    pub fn are_the_source(&self) -> bool {
         let same = |a: &Axis| {
             a.rows == a.source
                 && a.taps == 1
@@ -127,8 +127,14 @@ impl Patches {
                 && a.divisor == 1
                 && (a.step == 1 || a.rows == 1)
         };
+        self.axes.iter().all(same)
+    }
+
+    /// The patches of a group as a view of the source, if [they are](Self::are_the_source).
+    pub fn plain<T>(&self, source: *const T, group: usize) -> Option<View<T>> {
         let at = source.wrapping_add(group * self.channels);
-        self.axes.iter().all(same).then_some(View { at, row: self.all_channels, column: 1 })
+        let view = View { at, row: self.all_channels, column: 1 };
+        self.are_the_source().then_some(view)
     }
 
     /// Writes the part of `rows` and `taps` of a group's patches, densely. Returns a view of it.

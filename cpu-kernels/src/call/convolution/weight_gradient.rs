@@ -37,9 +37,16 @@ impl Run<'_> {
                 }
             };
         })?;
+        self.add_ranges::<T>()
+    }
+
+    /// Adds up the sums over ranges, and writes or rounds them to the result.
+    pub(super) fn add_ranges<T: Element>(&self) -> Result<(), TaskPanicked> {
+        let Division { ranges, .. } = self.division;
         if !self.filter_apart() {
             return Ok(());
         }
+        let (simd, pool) = (self.workspace.simd(), self.workspace.pool());
         let elements = self.filter();
         pool.parallel_for(elements.div_ceil(PATCHES), |_, task| {
             let start = task * PATCHES;

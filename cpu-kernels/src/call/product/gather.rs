@@ -10,6 +10,7 @@
 //! run is multiplied alone. Kernels of numbers take the second term of each pair first if the run
 //! is [exchanged](Gather::exchanged), so they add in the same order.
 
+use super::pack::fetch;
 use super::strip::{Gather, Strip};
 use super::vector::Vector;
 use std::hint::black_box;
@@ -98,7 +99,9 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED:
                 let (at, rhs) = ($at, $rhs);
                 let mut right = [V::zero(); WIDE];
                 for (v, y) in right.iter_mut().enumerate() {
-                    *y = V::load(rhs.wrapping_add(v * V::LANES));
+                    let numbers = rhs.wrapping_add(v * V::LANES);
+                    *y = V::load(numbers);
+                    fetch(numbers.wrapping_add(gather.ahead));
                 }
                 for (i, row) in sums.iter_mut().enumerate() {
                     let x = $broadcast(rows[i].wrapping_add(at));

@@ -58,23 +58,6 @@
 //! Other halves are widened on the way into a panel, some lines at a time. Integers need no fused
 //! multiply-add; they are multiplied in plain loops.
 
-/// A function that finds the kernels for a set of vector instructions. A module for each set has
-/// them by the same name.
-macro_rules! lookup {
-    ($f:ident: $kernels:ty, $name:ident) => {
-        /// The kernels for a set of vector instructions.
-        pub(in crate::call) fn $f(simd: Simd) -> &'static $kernels {
-            match simd {
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx2 => &avx2::$name,
-                #[cfg(target_arch = "x86_64")]
-                Simd::Avx512 | Simd::Avx512Bf16 => &avx512::$name,
-                _ => &portable::$name,
-            }
-        }
-    };
-}
-
 pub(super) mod blocks;
 pub(super) mod epilogue;
 mod few;

@@ -42,6 +42,9 @@ pub(in crate::call) struct Gather<'a> {
     pub length: usize,
     /// Whether of each two steps of a run the second comes first; only for kernels of numbers.
     pub exchanged: bool,
+    /// The distance in numbers from each row of rhs to memory that is prefetched at its step; 0 for
+    /// none.
+    pub ahead: usize,
 }
 
 /// Memory to prefetch during a tile, one cache line per step of k: `side` lines at the distance

@@ -80,7 +80,7 @@ pub(in crate::call) trait Vector: Copy {
 
 /// Four numbers, which the compiler may keep in a register.
 #[derive(Clone, Copy)]
-pub(super) struct Plain<T>(pub [T; 4]);
+pub(in crate::call) struct Plain<T>(pub [T; 4]);
 
 macro_rules! plain {
     ($t:ident) => {
