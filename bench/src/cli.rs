@@ -49,11 +49,11 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
-    /// Measures the table of C1 to C12, C15 and C16 on the CPU: products, chains, training steps,
-    /// inference, starts, products of bf16, updates in place, decoding, networks in mixed
-    /// precision; each contender runs in its own process
+    /// Measures the table of C1 to C13, C15 and C16 on the CPU: products, chains, training steps,
+    /// inference, starts, products of bf16, updates in place, decoding, imported models, networks
+    /// in mixed precision; each contender runs in its own process
     Cpu {
-        /// Only these rows of the table: C1 to C6, C10 to C12, C15, C16, or C7, C8 or C9 for starts
+        /// Only these rows of the table: C1 to C6, C10 to C13, C15, C16, or C7, C8 or C9 for starts
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         /// Measures this library on one thread, too
@@ -92,7 +92,7 @@ enum Task {
     Memory(Asked),
     /// Profiles cases on the CPU, kernel by kernel
     Profile {
-        /// Only these rows of the table: C1 to C6, C15, C16
+        /// Only these rows of the table: C1 to C6, C13, C15, C16
         #[arg(long, value_name = "LABEL")]
         suite: Vec<String>,
         /// Only cases whose name contains one of these texts

@@ -35,7 +35,7 @@ impl Parity {
         for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
             let deviation = (found - expected).abs() / expected.abs();
             // A loss that is NaN never agrees.
-            if deviation.is_nan() || deviation > bound {
+            if *found != expected && (deviation.is_nan() || deviation > bound) {
                 let step = step + 1;
                 return Err(Diagnostic::new(format!(
                     "the result is wrong: loss (or digest) {step} is {found}, another \

@@ -8,7 +8,7 @@
 //! be chosen.
 
 use crate::busy;
-use crate::case::{Case, Float};
+use crate::case::{Case, FOLDER, Float, Kind, has_models};
 use crate::harness::{Contender, measure};
 use crate::machine::Machine;
 use crate::process::Process;
@@ -20,10 +20,13 @@ use crate::yardstick::{YARDSTICK, yardsticks};
 use std::env;
 use std::path::Path;
 use std::process::Command;
-use wengert::{Device, DeviceOptions, Diagnostic, Result, Session};
+use wengert::{Device, DeviceOptions, Diagnostic, Result, Session, diagnostic};
 
 /// Labels of the table whose figures are starts.
 const STARTS: [&str; 3] = ["C7", "C8", "C9"];
+
+/// The label of imported models, which are measured if they are there.
+const OF_MODELS: &str = "C13";
 
 /// Rounds of starts of the largest case. Smaller cases are started for their memory only, which
 /// hardly varies.
@@ -77,7 +80,7 @@ impl<'a> Choice<'a> {
         };
         if let Some(unknown) = labels.iter().find(|wanted| !known(wanted)) {
             return Err(Diagnostic::new(format!("no row of the table is called `{unknown}`"))
-                .help("rows are C1 to C12, C15 and C16; those of C4 are not among small extents"));
+                .help("rows are C1 to C13, C15 and C16; those of C4 are not among small extents"));
         }
         let named = |case: &&Case| {
             only.is_empty() || only.iter().any(|text| case.id.contains(text.as_str()))
@@ -85,12 +88,17 @@ impl<'a> Choice<'a> {
         let of_label = |case: &&Case| {
             labels.is_empty() || labels.iter().any(|wanted| label(&case.group) == Some(wanted))
         };
+        let is_there = |case: &&Case| !matches!(case.kind, Kind::Imported { .. }) || has_models();
+        if !has_models() && labels.iter().any(|label| label == OF_MODELS) {
+            return Err(diagnostic!("{OF_MODELS} needs models: {FOLDER} names no folder")
+                .help("run `python bench/peers/imported_models.py FOLDER`, and set the variable"));
+        }
         let is_started =
             labels.is_empty() || labels.iter().any(|wanted| STARTS.contains(&wanted.as_str()));
         let all = || cases.iter().filter(named);
         let choice = Choice {
             all: cases,
-            cases: all().filter(of_label).collect(),
+            cases: all().filter(of_label).filter(is_there).collect(),
             starts: all().filter(|c| with_starts && is_started && starts::can_start(c)).collect(),
         };
         if choice.cases.is_empty() && choice.starts.is_empty() {
@@ -392,6 +400,7 @@ mod tests {
         assert_eq!(counts(&[], &["C8"]), (0, 2));
         assert_eq!(counts(&["C768"], &["C4", "C7"]), (1, 1));
         assert!(of(&["nothing"], &[]).unwrap_err().message.contains("no case has a name"));
-        assert!(of(&[], &["C13"]).unwrap_err().message.contains("`C13`"));
+        assert!(of(&[], &["C14"]).unwrap_err().message.contains("`C14`"));
+        assert!(of(&[], &["C13"]).unwrap_err().message.contains(FOLDER));
     }
 }

@@ -4,16 +4,17 @@ import os
 import time
 
 import drawing
+import imported
 import onnx_graphs
 from cases import operands
-from judge import answers, verdict
+from judge import answers, judged, verdict
 
 from .absent import Absent
 
 
 class OnnxRuntime:
     """ONNX Runtime with its default settings, on graphs of `onnx_graphs.py`: products and
-    inference."""
+    inference, and on imported models."""
 
     def __init__(self, name, device):
         try:
@@ -31,6 +32,8 @@ class OnnxRuntime:
 
     def wants(self, case):
         kind = case["kind"]
+        if kind["is"] == "imported":
+            return imported.has_models()
         is_product = kind["is"] == "product" or kind["is"] == "gemm" and kind["epilogue"] == "none"
         return case["dtype"] == "f32" and (is_product or kind["is"] == "inference")
 
@@ -38,10 +41,13 @@ class OnnxRuntime:
         raise Absent("it does not train")
 
     def session(self, model):
+        """The session of a graph, or of a file."""
         options = self.runtime.SessionOptions()
+        options.log_severity_level = 3
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        source = model if isinstance(model, str) else model.SerializeToString()
         return self.runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            source, options, providers=["CPUExecutionProvider"]
         )
 
     def product(self, case):
@@ -61,6 +67,12 @@ class OnnxRuntime:
     def prepare(self, case):
         import numpy as np
 
+        if case["kind"]["is"] == "imported":
+            file, inputs, expected = imported.of(case)
+            session = self.session(str(file))
+            given = imported.named(session, inputs)
+            run = lambda: session.run(None, given)
+            return judged(self, case, {"": lambda: run}, lambda result: result, expected)
         if case["kind"]["is"] == "inference":
             model, inputs = onnx_graphs.of(case)
             session = self.session(model)

@@ -1,8 +1,8 @@
 //! The lists of cases: for a GPU, for the CPU's table, and for memory.
 
 use super::{
-    Case, Epilogue, Float, Inference, Kind, chain, convolutional, decoding, gemm, inference,
-    recurrent, resnet, rows, sums, training, transformer, transpose, unet, window,
+    Case, Epilogue, Float, Inference, Kind, chain, convolutional, decoding, gemm, imported,
+    inference, recurrent, resnet, rows, sums, training, transformer, transpose, unet, window,
 };
 use crate::suite::label;
 
@@ -29,9 +29,9 @@ pub fn catalogue(small: bool) -> Vec<Case> {
 /// The cases of `wengert-bench cpu`, in f32 except for those from C10 on, in the groups of its
 /// table: C1 products, C2 chains in the caches and in memory, C3 to C5 training steps, C6
 /// inference, C10 products of bf16, C11 updates of windows in place, C12 decoding of tokens with
-/// the products of few rows that it consists of, C15 and C16 the networks of C3 to C6 in mixed
-/// precision. (C7 to C9 are [starts](crate::starts).) The group that shows a step's fixed costs has
-/// no number.
+/// the products of few rows that it consists of, C13 imported models, C15 and C16 the networks of
+/// C3 to C6 in mixed precision. (C7 to C9 are [starts](crate::starts).) The group that shows a
+/// step's fixed costs has no number.
 pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let sizes: [usize; 2] = if small { [1 << 12, 1 << 16] } else { [1 << 19, 1 << 24] };
     let is_product = |kind: &Kind| {
@@ -51,6 +51,9 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     cases
         .extend(recurrent::cases(small).into_iter().filter(|case| !case.id.ends_with(" unrolled")));
     cases.extend(inference::cases(small));
+    if !small {
+        cases.extend(imported::cases());
+    }
     cases.extend(window::cases(small));
     cases.push(sums::reading(small));
     cases.extend(gemm::products_of_few_rows(small));
@@ -83,6 +86,10 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
             Kind::Inference { network: Inference::Gpt { .. } } => "C6 GPT-2",
             Kind::Inference { network: Inference::Bert { .. } } => "C6 BERT",
             Kind::Inference { network: Inference::Mlp { .. } } => "C6 MLP",
+            Kind::Imported { model } => OF_MODELS
+                .iter()
+                .find(|(_, models)| models.contains(&model.as_str()))
+                .map_or("C13 classifiers", |(group, _)| group),
             _ => continue,
         };
         case.group = group.into();
@@ -90,7 +97,7 @@ pub fn catalogue_of_cpu(small: bool) -> Vec<Case> {
     let mixed: Vec<Case> = cases.iter().filter_map(in_mixed_precision).collect();
     cases.extend(mixed);
     // Sorts by label.
-    let late = ["C10", "C11", "C12", "C15", "C16"];
+    let late = ["C10", "C11", "C12", "C13", "C15", "C16"];
     cases.sort_by_key(|case| late.iter().position(|late| label(&case.group) == Some(*late)));
     cases
 }
@@ -118,6 +125,13 @@ const OF_BF16: &str = "C10 products of bf16";
 
 /// The group of rows that are written into caches.
 const UPDATES: &str = "C11 updates in place";
+
+/// Groups of imported models that take much memory together.
+const OF_MODELS: [(&str, &[&str]); 3] = [
+    ("C13 large classifiers", &["alexnet", "vgg19", "zfnet512"]),
+    ("C13 transformers", &["minilm", "gpt2", "vit"]),
+    ("C13 detector", &["silero_vad"]),
+];
 
 /// The greatest extent of a square product on a CPU.
 const LARGEST: usize = 2048;

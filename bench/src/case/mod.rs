@@ -16,6 +16,7 @@ mod convolutional;
 mod decoding;
 mod gemm;
 mod gpt;
+mod imported;
 mod inference;
 mod llama;
 mod plain;
@@ -35,6 +36,7 @@ pub use chain::{Chain, compare_chain};
 pub use convolutional::Convolutional;
 pub use decoding::Decoder;
 pub use gemm::{Epilogue, Product};
+pub use imported::{FOLDER, has_models};
 pub use inference::{Encoder, Inference};
 pub use random_chain::{compare_random_chain, random_chains};
 pub use recurrent::{Form, Recurrent};
@@ -232,6 +234,11 @@ pub enum Kind {
         /// The network.
         network: Inference,
     },
+    /// Inference of an imported model.
+    Imported {
+        /// The name of its file.
+        model: String,
+    },
     /// Decoding of one token.
     Decoding {
         /// The network.
@@ -244,8 +251,8 @@ pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
 /// A case with its data: everything that a device needs to run it.
 pub struct Made {
-    /// A program with the function [`FUNCTION`]. It has no arguments and no results; it reads and
-    /// writes variables.
+    /// A program with the function [`FUNCTION`]. It has no arguments; it reads and writes
+    /// variables. Only imported models have results.
     pub program: Program,
     /// Initial values of variables.
     pub variables: Vec<(String, Literal)>,
@@ -310,6 +317,7 @@ impl Case {
             .help("`wengert-bench memory` compiles it")),
             Kind::Window { window } => window::make(dtype, *window),
             Kind::Inference { network } => inference::make(network),
+            Kind::Imported { model } => imported::make(model),
             Kind::Decoding { network } => decoding::make(dtype, network),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::cli::{ImportArgs, TuningArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::pair;
+use crate::source::{bindings, pair};
 use wengert::core::graph::InputRole;
 use wengert::core::text::is_name;
 use wengert::data::inflate::InflateLimit;
@@ -19,6 +19,7 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
     }
     let mut options = onnx::Options {
         function: args.function.clone(),
+        extents: bindings(&args.binds)?,
         training: args.tuning.training_forms,
         ..Default::default()
     };

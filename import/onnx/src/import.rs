@@ -16,7 +16,8 @@ use wengert_core::build::{FunctionBuilder, Scope};
 use wengert_core::graph::Program;
 use wengert_core::text::is_name;
 use wengert_core::{
-    Diagnostic, Dim, Initializer, Literal, Location, LocationTable, Result, Tensor, TensorType,
+    Binding, Diagnostic, Dim, Initializer, Literal, Location, LocationTable, Result, Tensor,
+    TensorType,
 };
 
 /// Most elements of the results of a node that is evaluated at import.
@@ -27,6 +28,9 @@ const FOLDED: usize = 1 << 16;
 pub struct Options {
     /// Inputs that have a value: shapes, axes, counts.
     pub bound: BTreeMap<String, Literal>,
+    /// Numbers for symbolic extents of inputs. Some ops need an extent as a number, such as a
+    /// reflection at the end of an axis.
+    pub extents: Binding,
     /// Name of the function; `predict` if empty.
     pub function: String,
     /// Whether `BatchNormalization` and `Dropout` have their training forms: statistics of the
@@ -99,6 +103,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
         return Err(Diagnostic::new(format!("the model has no input `{unknown}` to bind"))
             .help(format!("it has {}", inputs.join(", "))));
     }
+    check_extents(model, &options.extents)?;
     let function = if options.function.is_empty() { "predict" } else { &options.function };
     let mut names = BTreeMap::new();
     let (mut parameters, mut statistics) = (BTreeMap::new(), BTreeSet::new());
@@ -133,6 +138,28 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
     }
     let program = Program::from_functions(vec![built?])?;
     Ok(Imported { program, parameters, names, statistics })
+}
+
+/// Checks that an input has each of these extents.
+fn check_extents(model: &Model, extents: &Binding) -> Result<()> {
+    let mut known = BTreeSet::new();
+    for input in &model.graph.inputs {
+        if let Ok(ty) = input.tensor_type(&plain_name(&input.name)) {
+            ty.shape.iter().for_each(|dim| dim.collect_variables(&mut known));
+        }
+    }
+    match extents.iter().find(|(name, _)| !known.contains(*name)) {
+        Some((unknown, _)) => {
+            let known: Vec<&str> = known.iter().map(|name| &**name).collect();
+            let help = match known.is_empty() {
+                true => "all extents of its inputs are numbers".to_owned(),
+                false => format!("there are {}", known.join(", ")),
+            };
+            Err(Diagnostic::new(format!("no input of the model has the extent `{unknown}`"))
+                .help(help))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A name of the project for a name of ONNX: what no name may have becomes `_`.
@@ -182,7 +209,7 @@ impl Importer<'_, '_> {
         for input in &self.model.graph.inputs {
             let value = match options.bound.get(&input.name) {
                 Some(literal) => Value::Tensor(Tensor::constant(literal.clone())),
-                None => Value::Tensor(self.input(input)?),
+                None => Value::Tensor(self.input(input, &options.extents)?),
             };
             names.known.insert(input.name.clone(), value);
         }
@@ -208,9 +235,12 @@ impl Importer<'_, '_> {
         name
     }
 
-    fn input(&self, input: &Input) -> Result<Tensor> {
+    fn input(&self, input: &Input, extents: &Binding) -> Result<Tensor> {
         let name = self.declare(&input.name);
-        let ty = input.tensor_type(&name)?;
+        let mut ty = input.tensor_type(&name)?;
+        for dim in &mut ty.shape {
+            *dim = dim.bind(extents)?;
+        }
         let at = Location::source(self.model.file.clone(), 0, 0);
         let builder = &mut *self.builder.borrow_mut();
         Ok(at.attribute(|| builder.input(&name, ty)))

@@ -207,5 +207,14 @@ fn local_response(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let op = ReduceWindow { kind: WindowKind::Sum, windows };
     let sums = Tensor::apply(op, &[&x.unary(Unary::Square)]);
     let factor = sums * (alpha / size as f64) + bias;
-    one(&x / factor.binary(Binary::Pow, &factor.full_like(beta)))
+    // Networks have 3/4 or 1/2, whose roots are faster than a power.
+    let power = match beta {
+        0.5 => factor.sqrt(),
+        0.75 => {
+            let root = factor.sqrt();
+            &root * root.sqrt()
+        }
+        _ => factor.binary(Binary::Pow, &factor.full_like(beta)),
+    };
+    one(&x / power)
 }

@@ -1,0 +1,192 @@
+//! Arguments of the commands that run, train, evaluate and compile.
+
+use super::{DeviceArgs, FunctionArgs, ReadingArgs, ValueArgs, bytes};
+use crate::policy::PrecisionArgs;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// The inputs and variables.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// Write an output, or a state that the function updates, to a file: .npy, .npz, .safetensors,
+    /// .csv. `-` prints it in full, as --input reads it. Outputs with the same .npz or .safetensors
+    /// file are written to it together.
+    #[arg(long = "output", value_name = "NAME=PATH")]
+    pub outputs: Vec<OsString>,
+    /// Write all variables after the run to a .safetensors or .npz file.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Compare an output with a file, or with a SPEC as for --input. Exit status 1 if they differ.
+    #[arg(long = "expect", value_name = "NAME=PATH")]
+    pub expects: Vec<OsString>,
+    /// Relative tolerance of --expect. If both tolerances are 0, the bits must be equal.
+    #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
+    pub rtol: f64,
+    /// Absolute tolerance of --expect.
+    #[arg(long, default_value_t = 0.0, value_parser = tolerance)]
+    pub atol: f64,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Run RUNS times on the CPU, and print for each kernel its time per run, its share of the
+    /// total, and its bytes and operations per second.
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub profile: Option<u64>,
+    /// Report an index or label out of range as an error, instead of clamping it (`gather`) or
+    /// returning NaN (a loss).
+    #[arg(long)]
+    pub check_indices: bool,
+    /// Compute what depends on variables alone once, before the runs, and keep it: filters in the
+    /// layout of the kernels, weights of a mixed precision in its dtype. It takes the memory of
+    /// these results besides. The bits are the same.
+    #[arg(long)]
+    pub keep_invariants: bool,
+    /// Print every element of the outputs, with all digits. The default shortens tensors of more
+    /// than 100 elements.
+    #[arg(long, conflicts_with = "json")]
+    pub full: bool,
+    /// Print the outputs as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("a tolerance is a number of at least 0".into()),
+    }
+}
+
+/// Arguments of `train`.
+#[derive(Args, Debug)]
+pub struct TrainArgs {
+    /// A .graph file with a recipe.
+    #[arg(value_name = "FILE")]
+    pub file: OsString,
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// Number of steps, counted from the start of the run (also with --resume).
+    #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    /// Number of epochs, counted from the start of the run (also with --resume).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: Option<u64>,
+    /// Folder for checkpoints, log and trained weights.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Continue from the folder's newest checkpoint, or from the previous one if the newest is
+    /// damaged.
+    #[arg(long)]
+    pub resume: bool,
+    /// Initial values of variables: a .safetensors or .npz file. Every name must be a variable of
+    /// the program, and every variable of the model must be in the file.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// Allow --params to have unknown names, which are ignored, and to lack variables, which are
+    /// initialized as usual.
+    #[arg(long)]
+    pub partial: bool,
+    /// Allow NaN and infinities in the data.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Allow indices and labels that are out of range.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Print events and the final report as JSON, one object per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `evaluate`.
+#[derive(Args, Debug)]
+pub struct EvaluateArgs {
+    /// A .graph file whose recipe has an evaluation. The default function is the recipe's; another
+    /// one needs the same inputs and the outputs of the metrics.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// Values of the variables: a .safetensors or .npz file, such as the weights of a run or a
+    /// checkpoint. They replace those in the file.
+    #[arg(long, value_name = "FILE")]
+    pub params: Option<PathBuf>,
+    /// Allow NaN and infinities in the data.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Allow indices and labels that are out of range.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Print the metrics as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `compile`.
+#[derive(Args, Debug)]
+pub struct CompileArgs {
+    /// The function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+    /// Output file.
+    #[arg(short, long, value_name = "OUT.plan")]
+    pub out: PathBuf,
+    /// Target: cpu, or a GPU architecture: sm_80, sm_86, sm_89, sm_90, sm_100, sm_120.
+    #[arg(long, default_value = "cpu")]
+    pub target: String,
+    /// The bits of a row do not depend on the number of rows that are computed with it.
+    #[arg(long)]
+    pub batch_invariant: bool,
+    /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
+    /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
+    /// gets no plan of its own if the plan for a larger limit also fits in it.
+    #[arg(
+        long = "memory-budget",
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = budget,
+    )]
+    pub memory_budgets: Vec<Budget>,
+}
+
+/// A memory budget; `None` is unlimited.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Budget(pub Option<u64>);
+
+fn budget(text: &str) -> Result<Budget, String> {
+    if text == "none" { Ok(Budget(None)) } else { Ok(Budget(Some(bytes(text)?))) }
+}
