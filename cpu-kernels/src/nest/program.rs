@@ -50,8 +50,8 @@ pub(super) struct Native {
     pub past: Option<(Arc<Function>, Vec<usize>)>,
     /// The meaning of each pointer of the table.
     pub entries: Vec<Pointer>,
-    /// Offset of the table in scratch memory. The distances by which [`Repeat`] moves the pointers
-    /// follow it.
+    /// Offset of the table in scratch memory. The distances by which [`Repeat`] moves pointers
+    /// under conditions follow it.
     pub table: usize,
     /// Reductions of the phase to which it adds the block's values.
     pub folds: Vec<usize>,

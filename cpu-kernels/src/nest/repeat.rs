@@ -19,8 +19,18 @@ use std::ops::Range;
 pub(super) struct Repeat {
     /// Pointers that change from iteration to iteration, with their strides in bytes.
     strides: Vec<(usize, isize)>,
-    /// Pointers under conditions, with the changes of the conditions' values.
-    guarded: Vec<(usize, Vec<i64>)>,
+    /// Pointers under conditions.
+    guarded: Vec<Guarded>,
+}
+
+/// A pointer that changes as long as its conditions hold.
+#[derive(Debug)]
+struct Guarded {
+    pointer: usize,
+    /// In bytes.
+    stride: isize,
+    /// The changes of the conditions' values.
+    steps: Vec<i64>,
 }
 
 impl Repeat {
@@ -58,18 +68,17 @@ impl Repeat {
                 Some(offset.stride(axis.axis)?.wrapping_mul(*size as i64) as isize)
             }
         };
-        let strides: Vec<isize> = native.entries.iter().map(stride).collect::<Option<_>>()?;
-        let mut guarded = Vec::new();
+        let (mut strides, mut guarded) = (Vec::new(), Vec::new());
         for (k, pointer) in native.entries.iter().enumerate() {
+            let stride = stride(pointer)?;
             if let Pointer::Guarded { conditions, .. } = pointer {
                 let steps = conditions.iter().map(|c| c.value.stride(axis.axis));
-                guarded.push((k, steps.collect::<Option<_>>()?));
+                guarded.push(Guarded { pointer: k, stride, steps: steps.collect::<Option<_>>()? });
+            } else if stride != 0 {
+                strides.push((k, stride));
             }
         }
-        Some(Repeat {
-            strides: strides.into_iter().enumerate().filter(|(_, stride)| *stride != 0).collect(),
-            guarded,
-        })
+        Some(Repeat { strides, guarded })
     }
 }
 
@@ -151,9 +160,13 @@ impl Runner<'_> {
                 // the table again.
                 unsafe {
                     native.function.run(table, self.frame.count);
-                    for (k, _) in &repeat.strides {
+                    for (k, stride) in &repeat.strides {
                         let pointer = table.add(*k);
-                        let distance = distances.add(*k).read();
+                        pointer.write(pointer.read().wrapping_offset(*stride));
+                    }
+                    for guarded in &repeat.guarded {
+                        let pointer = table.add(guarded.pointer);
+                        let distance = distances.add(guarded.pointer).read();
                         pointer.write(pointer.read().wrapping_offset(distance));
                     }
                 }
@@ -163,19 +176,16 @@ impl Runner<'_> {
         self.frame.counters[axis.axis as usize] = turns.end as i64 - 1;
     }
 
-    /// Writes the distances by which the pointers of a table change. Returns the number of
+    /// Writes the distances by which pointers under conditions change. Returns the number of
     /// iterations, from the current one on, for which they are right.
     fn alike(&self, native: &Native, repeat: &Repeat, table: *mut *mut u8) -> usize {
         let distances = table.wrapping_add(native.entries.len()).cast::<isize>();
-        // SAFETY: the table has room for a distance of each pointer.
-        let set = |k: usize, distance: isize| unsafe { distances.add(k).write(distance) };
-        repeat.strides.iter().for_each(|(k, stride)| set(*k, *stride));
         let mut count = usize::MAX;
-        for (k, steps) in &repeat.guarded {
-            let Pointer::Guarded { conditions, .. } = &native.entries[*k] else { continue };
-            if !conditions.iter().all(|condition| condition.holds(&self.frame)) {
-                set(*k, 0);
-            }
+        for Guarded { pointer, stride, steps } in &repeat.guarded {
+            let Pointer::Guarded { conditions, .. } = &native.entries[*pointer] else { continue };
+            let holds = conditions.iter().all(|condition| condition.holds(&self.frame));
+            // SAFETY: the table has room for a distance of each pointer.
+            unsafe { distances.add(*pointer).write(if holds { *stride } else { 0 }) };
             for (condition, step) in conditions.iter().zip(steps) {
                 count = count.min(condition.lasts(&self.frame, *step));
             }

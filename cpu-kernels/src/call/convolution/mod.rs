@@ -84,8 +84,9 @@ const PANEL: usize = 64;
 /// [`LARGE`].
 const BLOCKS: usize = 8;
 const LARGE: usize = 16 << 20;
-/// Elements of a filter that can be read in the time that another part of a line takes.
-const LINE: usize = 64;
+/// Cost of one more part of the columns of a position, in elements of a filter that are read in the
+/// same time.
+const DIVIDED: usize = 64;
 /// Most elements of all partial sums together, if there are several.
 const PARTIAL: usize = 2 << 20;
 
@@ -296,7 +297,7 @@ fn divide(call: &Convolution, patches: &Patches, direct: Option<&Direct>) -> Div
         let even = positions.div_ceil(16usize.div_ceil(call.groups * parts));
         let rows = most.min(even.max(TASK / work.div_ceil(parts))).max(1);
         let of_tiles = positions.div_ceil(rows).saturating_mul(of_filter);
-        let of_parts = parts.saturating_mul(of_patches.saturating_add(positions * LINE));
+        let of_parts = parts.saturating_mul(of_patches.saturating_add(positions * DIVIDED));
         (of_tiles.saturating_add(of_parts), rows, parts)
     };
     let parts = [1, 2, 4, 8, 16].into_iter().filter(|parts| *parts <= panels);
