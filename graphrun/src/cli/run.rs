@@ -5,6 +5,7 @@ use crate::policy::PrecisionArgs;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use wengert::train::Allow;
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]
@@ -67,16 +68,40 @@ fn tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The data of a recipe, options of `train` and `evaluate`.
+#[derive(Args, Debug)]
+pub struct DataArgs {
+    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
+    /// files.
+    #[arg(long, value_name = "DATA")]
+    pub data: PathBuf,
+    /// Allow NaN and infinities in the data.
+    #[arg(long)]
+    pub allow_non_finite: bool,
+    /// Allow indices and labels that are out of range.
+    #[arg(long)]
+    pub allow_out_of_range: bool,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+}
+
+impl DataArgs {
+    /// What the data may have.
+    pub fn allow(&self) -> Allow {
+        Allow { non_finite: self.allow_non_finite, out_of_range: self.allow_out_of_range }
+    }
+}
+
 /// Arguments of `train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
     /// A .graph file with a recipe.
     #[arg(value_name = "FILE")]
     pub file: OsString,
-    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
-    /// files.
-    #[arg(long, value_name = "DATA")]
-    pub data: PathBuf,
+    /// The data.
+    #[command(flatten)]
+    pub data: DataArgs,
     /// Number of steps, counted from the start of the run (also with --resume).
     #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
@@ -98,15 +123,6 @@ pub struct TrainArgs {
     /// initialized as usual.
     #[arg(long)]
     pub partial: bool,
-    /// Allow NaN and infinities in the data.
-    #[arg(long)]
-    pub allow_non_finite: bool,
-    /// Allow indices and labels that are out of range.
-    #[arg(long)]
-    pub allow_out_of_range: bool,
-    /// Limits on the data read.
-    #[command(flatten)]
-    pub reading: ReadingArgs,
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
@@ -125,23 +141,13 @@ pub struct EvaluateArgs {
     /// one needs the same inputs and the outputs of the metrics.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
-    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
-    /// files.
-    #[arg(long, value_name = "DATA")]
-    pub data: PathBuf,
+    /// The data.
+    #[command(flatten)]
+    pub data: DataArgs,
     /// Values of the variables: a .safetensors or .npz file, such as the weights of a run or a
     /// checkpoint. They replace those in the file.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
-    /// Allow NaN and infinities in the data.
-    #[arg(long)]
-    pub allow_non_finite: bool,
-    /// Allow indices and labels that are out of range.
-    #[arg(long)]
-    pub allow_out_of_range: bool,
-    /// Limits on the data read.
-    #[command(flatten)]
-    pub reading: ReadingArgs,
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,

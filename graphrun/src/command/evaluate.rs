@@ -7,7 +7,7 @@ use crate::policy::with_precision;
 use crate::source::{Source, device};
 use crate::table::{Table, grouped};
 use serde_json::json;
-use wengert::train::{Allow, Options, TrainError, evaluate};
+use wengert::train::{Options, TrainError, evaluate};
 use wengert::{Diagnostic, Session, data};
 
 /// Evaluates, and prints the metrics.
@@ -25,8 +25,8 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         evaluation.function = name.to_owned();
     }
     let function = evaluation.function.clone();
-    let limit = args.reading.limit();
-    let arrays = data::read_all_within(&args.data, limit)?;
+    let limit = args.data.reading.limit();
+    let arrays = data::read_all_within(&args.data.data, limit)?;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -34,8 +34,8 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
     let options = Options {
         weights: Some(&weights),
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
-        data_file: Some(&args.data),
-        allow: Allow { non_finite: args.allow_non_finite, out_of_range: args.allow_out_of_range },
+        data_file: Some(&args.data.data),
+        allow: args.data.allow(),
         ..Options::default()
     };
     let mut session = Session::open_with(device, &choices)?;

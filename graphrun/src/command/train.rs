@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::Length;
 use wengert::train::event::rate;
-use wengert::train::{Allow, Event, Options, StepRecord, TrainError, WEIGHTS, train};
+use wengert::train::{Event, Options, StepRecord, TrainError, WEIGHTS, train};
 use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
@@ -17,8 +17,8 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
     let recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
-    let limit = args.reading.limit();
-    let arrays = data::read_all_within(&args.data, limit)?;
+    let limit = args.data.reading.limit();
+    let arrays = data::read_all_within(&args.data.data, limit)?;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -33,8 +33,8 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         weights: (!weights.is_empty()).then_some(&weights),
         partial: args.partial,
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
-        data_file: Some(&args.data),
-        allow: Allow { non_finite: args.allow_non_finite, out_of_range: args.allow_out_of_range },
+        data_file: Some(&args.data.data),
+        allow: args.data.allow(),
         stop: Some(interrupt.flag()),
     };
     let mut session = Session::open_with(device, &choices)?;
