@@ -78,6 +78,10 @@ fn a_model_is_a_program_like_any_other() {
     assert!(status == 0 && out.contains("f32[2,3]"), "{out}");
     let (status, out, error) = graphrun(folder, &["check", "m.onnx", "--bind", "batch=3"]);
     assert_eq!(status, 0, "{out}{error}");
+    let bound = ["import", "m.onnx", "-o", "b.graph", "--bind", "batch=4"];
+    assert_eq!(graphrun(folder, &bound).0, 0);
+    let (_, out, _) = graphrun(folder, &["inspect", "b.graph"]);
+    assert!(out.contains("x: f32[4,2]"), "{out}");
     let (status, out, error) = graphrun(
         folder,
         &["precision", "m.onnx", "--bind", "batch=2", "--precision", "bf16", "--input", x],
@@ -145,6 +149,10 @@ fn what_is_wrong_is_said_with_the_node() {
     let bound = ["import", "m.onnx", "-o", "m.graph", "--bind-input", "z=1xi64=3"];
     let (status, _, error) = graphrun(folder, &bound);
     assert!(status == 2 && error.contains("no input `z` to bind"), "{error}");
+    let bound = ["import", "m.onnx", "-o", "m.graph", "--bind", "N=3"];
+    let (status, _, error) = graphrun(folder, &bound);
+    assert!(status == 2 && error.contains("has the extent `N`"), "{error}");
+    assert!(error.contains("there are batch"), "{error}");
     let (status, _, error) = graphrun(folder, &["import", "m.onnx", "-o", "out.onnx"]);
     assert!(status == 2 && error.contains("graphrun export"), "{error}");
     let (status, _, error) = graphrun(folder, &["import", "none.onnx", "-o", "m.graph"]);

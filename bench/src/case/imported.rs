@@ -8,12 +8,14 @@ use super::{Case, FUNCTION, Float, Kind, Made};
 use crate::parity::{Comparison, Parity, digest};
 use crate::record::Work;
 use crate::resident::Resident;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wengert::core::build::{FunctionBuilder, inline};
 use wengert::core::graph::InputRole;
 use wengert::data::{Arrays, read_all};
 use wengert::onnx::{Options, import};
-use wengert::{DType, Diagnostic, Initializer, Literal, Program, Result, Tensor, diagnostic};
+use wengert::{
+    DType, Diagnostic, Initializer, Literal, Outputs, Program, Result, Tensor, diagnostic,
+};
 
 /// The environment variable that names the folder with the models.
 pub const FOLDER: &str = "WENGERT_BENCH_MODELS";
@@ -55,14 +57,17 @@ pub fn has_models() -> bool {
     std::env::var_os(FOLDER).is_some()
 }
 
-/// A model's file, and the arrays beside it.
-fn files(model: &str) -> Result<(PathBuf, Arrays)> {
-    let folder = std::env::var_os(FOLDER).ok_or_else(|| {
+/// The folder with the models.
+fn folder() -> Result<PathBuf> {
+    std::env::var_os(FOLDER).map(PathBuf::from).ok_or_else(|| {
         diagnostic!("the environment variable {FOLDER} names no folder with models")
             .help("run `python bench/peers/imported_models.py FOLDER`, and set the variable")
-    })?;
-    let file = PathBuf::from(folder).join(model);
-    Ok((file.with_extension("onnx"), read_all(file.with_extension("npz"))?))
+    })
+}
+
+/// The arrays beside a model: inputs and results.
+fn arrays(folder: &Path, model: &str) -> Result<Arrays> {
+    read_all(folder.join(model).with_extension("npz"))
 }
 
 /// The arrays `KIND_0`, `KIND_1`, …
@@ -76,7 +81,12 @@ fn result(number: usize) -> String {
 }
 
 pub(super) fn make(model: &str) -> Result<Made> {
-    let (file, arrays) = files(model)?;
+    made(&folder()?, model)
+}
+
+fn made(folder: &Path, model: &str) -> Result<Made> {
+    let arrays = arrays(folder, model)?;
+    let file = folder.join(model).with_extension("onnx");
     let mut options = Options::default();
     for (name, value) in &arrays {
         if let Some(name) = name.strip_prefix("bound_") {
@@ -127,11 +137,14 @@ fn check(resident: &mut Resident, case: &Case, _: &[(String, Literal)]) -> Resul
     let Kind::Imported { model } = &case.kind else {
         unreachable!("this is the check of imported models")
     };
-    let results = resident.results()?;
-    let (_, arrays) = files(model)?;
+    compared(&arrays(&folder()?, model)?, &resident.results()?)
+}
+
+/// Compares results with those of ONNX Runtime.
+fn compared(arrays: &Arrays, results: &Outputs) -> Result<Parity> {
     let mut comparison = Comparison::default();
     let mut losses = None;
-    for (number, expected) in numbered(&arrays, "output").iter().enumerate() {
+    for (number, expected) in numbered(arrays, "output").iter().enumerate() {
         let found = results.get(&result(number))?;
         if found.shape() != expected.shape() {
             return Err(Diagnostic::new(format!(
@@ -149,4 +162,53 @@ fn check(resident: &mut Resident, case: &Case, _: &[(String, Literal)]) -> Resul
         losses.get_or_insert_with(|| digest(&found));
     }
     Ok(Parity { losses, ..comparison.finish(BOUND)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert::onnx::{ExportOptions, write};
+    use wengert::{Device, DeviceOptions, GraphFile, TensorType, Weights};
+
+    /// y = w·x + b for a batch of any size, with a result that ONNX Runtime would have had.
+    fn folder_with(result: [f32; 2]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let mut program = Program::new();
+        program
+            .function("predict", |f| {
+                let x = f.input("x", TensorType::new(DType::F32, ["N"]));
+                let w = f.param(
+                    "w",
+                    Tensor::variable(TensorType::scalar(DType::F32), Initializer::Ones),
+                );
+                f.output("y", &(x * w + 1.0));
+            })
+            .unwrap();
+        let w = Literal::from_vec(&[], vec![3.0f32]).unwrap();
+        let weights = Weights::Inline(Arrays::from([("w".to_owned(), w)]));
+        let file = GraphFile { weights, ..GraphFile::new(program) };
+        let path = folder.path().join("tiny.onnx");
+        write(&path, &file, "predict", &ExportOptions::default()).unwrap();
+        let of = |values: [f32; 2]| Literal::from_vec(&[2], values.to_vec()).unwrap();
+        let extent = Literal::from_vec(&[], vec![2i64]).unwrap();
+        let arrays =
+            [("input_0", &of([1.0, 2.0])), ("output_0", &of(result)), ("extent_N", &extent)];
+        wengert::data::npz::write(path.with_extension("npz"), arrays).unwrap();
+        folder
+    }
+
+    #[test]
+    fn results_are_compared_with_those_in_the_folder() {
+        let parity = |result| {
+            let folder = folder_with(result);
+            let made = made(folder.path(), "tiny").unwrap();
+            let options = DeviceOptions { keep_invariants: true, ..DeviceOptions::default() };
+            let mut resident = Resident::open(Device::Cpu, &options, &made).unwrap();
+            let results = resident.results().unwrap();
+            compared(&arrays(folder.path(), "tiny").unwrap(), &results)
+        };
+        let right = parity([4.0, 7.0]).unwrap();
+        assert_eq!((right.compared, right.worst), (2, 0.0));
+        assert!(parity([4.0, 7.001]).is_err());
+    }
 }
