@@ -37,27 +37,35 @@ fn loops_that_only_run_native_code() {
             store %y[i, j, k], %1
           }
         }",
-        "nest @window(in %x: f32[9,11,32], in %s: f32[], out %y: f32[9,11,32]) {
-          parallel i: 9, j: 11, k: 32
+        "nest @window(in %x: f32[9,11,64], out %y: f32[9,11,64]) {
+          parallel i: 9, j: 11, k: 64
           phase {
             %0: f32 = const 0.5
-            %1: f32 = load %s[]
+            %1: f32 = const -2.0
             %2: f32 = load %x[i-1, j-1, k] {i-1 in 0..9, j-1 in 0..11} else %0
             %3: f32 = load %x[i, 2*j-7, k] {2*j-7 in 0..11} else %1
             %4: f32 = load %x[i+1, -3*j+19, k] {i+1 in 0..9, -3*j+19 in 0..11} else %0
             %5: f32 = load %x[i, j+20, k] {j+20 in 0..11} else %1
-            %6: f32 = load %x[i, floor_div(j, 2), k] {floor_div(j, 2) in 1..4} else %0
             %7: f32 = sub %2, %3
             %8: f32 = mul %7, %4
             %9: f32 = add %8, %5
-            %10: f32 = sub %9, %6
-            store %y[i, j, k], %10
+            store %y[i, j, k], %9
           }
         }",
-        "nest @window_of_a_loop(in %x: f32[9,64], in %f: f32[64], out %y: f32[9,64]) {
+        "nest @window_of_halves(in %x: f32[9,11,64], out %y: f32[9,11,64]) {
+          parallel i: 9, j: 11, k: 64
+          phase {
+            %0: f32 = const 0.5
+            %1: f32 = load %x[i, j, k]
+            %2: f32 = load %x[i, floor_div(j, 2), k] {floor_div(j, 2) in 1..4} else %0
+            %3: f32 = sub %1, %2
+            store %y[i, j, k], %3
+          }
+        }",
+        "nest @window_of_a_loop(in %x: f32[9,64], out %y: f32[9,64]) {
           parallel i: 9, k: 64
           phase j: 5 {
-            %0: f32 = load %f[k]
+            %0: f32 = const 0.5
             %1: f32 = load %x[i+j-2, k] {i+j-2 in 0..9} else %0
             %2: f32 = const 2.0
             %3: f32 = load %x[-j+i+2, k] {-j+i+2 in 0..9} else %2
@@ -66,6 +74,17 @@ fn loops_that_only_run_native_code() {
           }
           phase {
             store %y[i, k], %5
+          }
+        }",
+        "nest @other_fills(in %x: f32[9,64], in %f: f32[64], in %s: f32[], out %y: f32[9,64]) {
+          parallel i: 9, k: 64
+          phase {
+            %0: f32 = load %f[k]
+            %1: f32 = load %x[i-1, k] {i-1 in 0..9} else %0
+            %2: f32 = load %s[]
+            %3: f32 = load %x[i+1, k] {i+1 in 0..9} else %2
+            %4: f32 = sub %1, %3
+            store %y[i, k], %4
           }
         }",
         "nest @shuffled(in %x: f32[5,3,60], in %b: f32[60], in %s: f32[5], out %y: f32[5,3,60]) {
@@ -80,6 +99,15 @@ fn loops_that_only_run_native_code() {
             %6: f32 = load %b[floor_div(k+3*i, 2)] {floor_div(k, 7)+i in 2..9} else %5
             %7: f32 = sub %4, %6
             store %y[i, j, k], %7
+          }
+        }",
+        "nest @shuffled_blocks(in %x: f32[9000], in %b: f32[3], out %y: f32[3,9000]) {
+          parallel i: 3, k: 9000
+          phase {
+            %0: f32 = load %x[floor_div(k, 4)+2250*mod(k, 4)]
+            %1: f32 = load %b[i]
+            %2: f32 = mul %0, %1
+            store %y[i, k], %2
           }
         }",
         "nest @shuffled_lines(in %x: f32[12,6], in %b: f32[24], out %y: f32[7,12,6]) {
