@@ -199,3 +199,39 @@ fn bits(of: &Literal) -> Vec<Option<u32>> {
     let all = of.as_slice::<f32>().expect("floats").iter();
     all.map(|x| (!x.is_nan()).then(|| x.to_bits())).collect()
 }
+
+/// An image alone has the bits that it has among others. Alone, its columns are divided among
+/// tasks; of several images they are not.
+#[test]
+fn columns_that_are_divided_have_the_same_bits() {
+    const IMAGES: usize = 24;
+    let image = |extent, taps| vec![same(extent, taps, 1); 2];
+    let cases = [([128, 256], image(14, 3)), ([256, 512], image(7, 1)), ([300, 200], image(5, 3))];
+    for (channels, window) in cases {
+        for dtype in [DType::F32, DType::BF16] {
+            let alone = directions(1, 1, channels, window.clone(), dtype);
+            let all = directions(IMAGES, 1, channels, window.clone(), dtype);
+            // The filter's gradient is a sum over images.
+            for (direction, (alone, all)) in alone.iter().zip(&all).take(2).enumerate() {
+                let types = alone.operands();
+                let given = [0, 1].map(|k| {
+                    converted(&cancelling(&extents(&types[k]), true, 9 + k as u64), dtype)
+                });
+                let image = if direction == 0 { 0 } else { 1 };
+                let repeated = [0, 1].map(|k| {
+                    if k != image {
+                        return given[k].clone();
+                    }
+                    let one: Vec<Scalar> = given[k].scalars().collect();
+                    let shape = extents(&all.operands()[k]);
+                    Literal::from_scalars(dtype, &shape, &one.repeat(IMAGES)).expect("as many")
+                });
+                let simd = Simd::available().last().expect("there is one");
+                let found = run(alone, &given, &POOLS[1], simd, None)[0].to_bytes();
+                let wanted = run(all, &repeated, &POOLS[1], simd, None)[0].to_bytes();
+                assert!(found == wanted[..found.len()], "{alone:?}");
+                assert!(found == wanted[wanted.len() - found.len()..], "{alone:?}");
+            }
+        }
+    }
+}

@@ -197,7 +197,8 @@ fn operands_of_a_running_product_are_not_overwritten() {
     run(&parsed(&text), false);
 }
 
-/// Images that are read in place and images whose patches are copied, in groups or not.
+/// Images that are read in place and images whose patches are copied, in groups or not, with a
+/// channel in each group, and so few that their columns are divided.
 #[test]
 fn convolutions_have_followers() {
     let images = |extent: usize, stride| vec![same(extent, 3, stride), same(extent + 1, 3, stride)];
@@ -209,7 +210,9 @@ fn convolutions_have_followers() {
         (3, 2, [16, 16], images(9, 2), DType::F32),
         (2, 1, [16, 32], images(12, 1), DType::BF16),
         (2, 3, [4, 5], images(7, 1), DType::F32),
-        (1, 1, [3, 7], dilated, DType::F64),
+        (1, 1, [3, 7], dilated.clone(), DType::F64),
+        (1, 1, [128, 256], dilated, DType::F32),
+        (2, 9, [1, 1], images(7, 2), DType::F32),
         (2, 1, [2, 3], volume, DType::F16),
         (2, 2, [3, 2], images(6, 1), DType::I32),
     ] {
