@@ -55,8 +55,9 @@ fn plan([m, n, k]: [usize; 3], nest: &str, at: &str, output: bool) -> Verified<P
     parsed(&text)
 }
 
-/// A plan of a call of two operands, and of the nest `r - p` on its result `p`.
-fn plan_of_call(call: &Call) -> Verified<Plan> {
+/// A plan of a call of two operands, and of the nest `r - p` on its result `p`; with `columns`, of
+/// the nest `r - p - s`, where s has the first elements of r, one for each column.
+fn plan_of_call(call: &Call, columns: bool) -> Verified<Plan> {
     let mut attributes = String::new();
     print_attributes(&mut attributes, &call.attributes());
     let (operands, result) = (call.operands(), &call.results()[0]);
@@ -65,6 +66,21 @@ fn plan_of_call(call: &Call) -> Verified<Plan> {
     let arena = bytes.next_multiple_of(64);
     let (name, [lhs, rhs]) = (call.name(), [0, 1].map(|n| &operands[n]));
     let wide = if dtype.is_half() { DType::F32 } else { dtype };
+    let last = *extents.last().unwrap();
+    let (axes, at) = match columns {
+        true => (format!("i: {}, j: {last}", count / last), format!("{last}*i+j")),
+        false => (format!("i: {count}"), "i".to_owned()),
+    };
+    let column = match columns {
+        true => format!(
+            "%5: {dtype} = load %r[j]
+      %6: {wide} = convert %5
+      %7: {wide} = sub %4, %6
+      %8: {dtype} = convert %7
+      store %z[{at}], %8"
+        ),
+        false => format!("%5: {dtype} = convert %4\n      store %z[{at}], %5"),
+    };
     parsed(&format!(
         "plan @follow {{
   target @cpu {{alignment=64, calls=[\"{name}\"], gemm_epilogue=true, reduction_block=4096, \
@@ -80,15 +96,14 @@ fn plan_of_call(call: &Call) -> Verified<Plan> {
   input r = %2
   output z: {extents:?} = %4
   nest @f(in %p: {dtype}[{count}], in %r: {dtype}[{count}], out %z: {dtype}[{count}]) {{
-    parallel i: {count}
+    parallel {axes}
     phase {{
-      %0: {dtype} = load %p[i]
-      %1: {dtype} = load %r[i]
+      %0: {dtype} = load %p[{at}]
+      %1: {dtype} = load %r[{at}]
       %2: {wide} = convert %0
       %3: {wide} = convert %1
       %4: {wide} = sub %3, %2
-      %5: {dtype} = convert %4
-      store %z[i], %5
+      {column}
     }}
   }}
   steps {{
@@ -217,7 +232,9 @@ fn convolutions_have_followers() {
         (2, 2, [3, 2], images(6, 1), DType::I32),
     ] {
         for call in directions(batch, groups, channels, window, dtype) {
-            run(&plan_of_call(&call), call.has_tiles());
+            for columns in [false, true] {
+                run(&plan_of_call(&call, columns), call.has_tiles());
+            }
         }
     }
 }
