@@ -6,6 +6,7 @@ use crate::parity::Parity;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use wengert::core::TensorType;
+use wengert::core::graph::InputRole;
 use wengert::{
     Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, KernelTime, Literal, Outputs,
     Program, Result, Session, Tensor, bind,
@@ -19,6 +20,8 @@ pub const FUNCTION: &str = "case";
 pub struct Resident {
     session: Session,
     compiled: Compiled,
+    /// Inputs of the function, which each run takes.
+    inputs: Vec<(String, Literal)>,
     fence: Compiled,
 }
 
@@ -29,8 +32,16 @@ impl Resident {
         if let Some(seed) = made.init {
             session.initialize(&made.program, seed)?;
         }
+        let function = made.program.get(FUNCTION)?;
+        let is_input = |path: &str| {
+            function.inputs.iter().any(|i| i.role == InputRole::Input && i.name == path)
+        };
+        let mut inputs = Vec::new();
         for (path, value) in &made.variables {
-            session.set_variable(path, value)?;
+            match is_input(path) {
+                true => inputs.push((path.clone(), value.clone())),
+                false => session.set_variable(path, value)?,
+            }
         }
         let compiled = session.compile(&made.program, FUNCTION, bind!())?;
         compiled.expect_repeats();
@@ -42,17 +53,19 @@ impl Resident {
         })?;
         session.set_variable("fence.element", &Literal::from_vec(&[1], vec![1.0f32])?)?;
         let fence = session.compile(&program, "fence", bind!())?;
-        Ok(Resident { session, compiled, fence })
+        Ok(Resident { session, compiled, inputs, fence })
     }
 
     /// The results of one run.
     pub fn results(&mut self) -> Result<Outputs> {
-        self.compiled.run::<Literal>(&[])
+        let inputs: Vec<(&str, &Literal)> =
+            self.inputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        self.compiled.run(&inputs)
     }
 
     /// Starts one run.
     pub fn run(&mut self) -> Result<()> {
-        self.compiled.run::<Literal>(&[]).map(drop)
+        self.results().map(drop)
     }
 
     /// Waits for all runs: an output is available only after all earlier work.

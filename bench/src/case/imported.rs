@@ -111,15 +111,19 @@ fn made(folder: &Path, model: &str) -> Result<Made> {
             .enumerate()
             .map(|(n, input)| {
                 let ty = function.input_type(n).clone();
-                let value = match input.role {
-                    InputRole::Input => given.next(),
-                    _ => imported.weights.get(&input.name).cloned(),
+                // An input is no variable: what depends on it is computed in each run.
+                let (tensor, value) = match input.role {
+                    InputRole::Input => (f.input(&input.name, ty), given.next()),
+                    _ => (
+                        f.param(&input.name, Tensor::variable(ty, Initializer::Zeros)),
+                        imported.weights.get(&input.name).cloned(),
+                    ),
                 };
                 match value {
                     Some(value) => variables.push((input.name.clone(), value)),
                     None => wrong = Some(diagnostic!("`{}` has no value", input.name)),
                 }
-                f.param(&input.name, Tensor::variable(ty, Initializer::Zeros))
+                tensor
             })
             .collect();
         match inline(&body, &operands) {
@@ -210,5 +214,15 @@ mod tests {
         let right = parity([4.0, 7.0]).unwrap();
         assert_eq!((right.compared, right.worst), (2, 0.0));
         assert!(parity([4.0, 7.001]).is_err());
+    }
+
+    #[test]
+    fn inputs_are_given_to_each_run() {
+        let folder = folder_with([4.0, 7.0]);
+        let made = made(folder.path(), "tiny").unwrap();
+        let function = made.program.get(FUNCTION).unwrap();
+        let inputs = || function.inputs.iter().filter(|i| i.role == InputRole::Input);
+        // As a parameter, `x` would be an invariant: a run would compute nothing.
+        assert_eq!(inputs().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["x"]);
     }
 }

@@ -251,10 +251,10 @@ pub type Drawn = (String, Vec<usize>, [f64; 2]);
 
 /// A case with its data: everything that a device needs to run it.
 pub struct Made {
-    /// A program with the function [`FUNCTION`]. It has no arguments; it reads and writes
-    /// variables. Only imported models have results.
+    /// A program with the function [`FUNCTION`]. It reads and writes variables. Only imported
+    /// models have inputs and results.
     pub program: Program,
-    /// Initial values of variables.
+    /// Initial values of variables, and the values of inputs.
     pub variables: Vec<(String, Literal)>,
     /// The seed for the program's `@init`, if it must run before `variables` are set.
     pub init: Option<u64>,
