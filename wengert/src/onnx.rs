@@ -6,7 +6,7 @@
 //! `predict_training`, which normalises by the statistics of the batch and drops out.
 //! `wengert_onnx` has the tables of ops.
 
-pub use wengert_onnx::{Class, ExportOptions, OPSETS, Options, Row, Rule};
+pub use wengert_onnx::{Class, ExportOptions, Narrow, OPSETS, Options, Row, Rule};
 pub use wengert_onnx::{export_rules, rows, unexported};
 
 use crate::atomic;
@@ -15,7 +15,7 @@ use crate::data::map::Map;
 use crate::format::{GraphFile, Weights};
 use crate::tune::Tuning;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use wengert_core::graph::{InputRole, Program};
 use wengert_core::{Result, diagnostic};
@@ -29,6 +29,8 @@ pub struct Model {
     pub training: Option<String>,
     /// Initial values of the parameters.
     pub weights: Arrays,
+    /// The dtypes of inputs and outputs that programs lack. These are i32 or f32 in the function.
+    pub narrow: BTreeMap<String, Narrow>,
     /// The parameters that are running statistics of a normalisation.
     pub statistics: BTreeSet<String>,
 }
@@ -91,7 +93,7 @@ pub fn import(path: impl AsRef<Path>, options: &Options) -> Result<Model> {
             .map_err(|error| error.context(format_args!("cannot import `{}`", path.display())))
     };
     let plain = imported(&Options { training: false, ..options.clone() })?;
-    let wengert_onnx::Imported { mut program, parameters, statistics, .. } = plain;
+    let wengert_onnx::Imported { mut program, parameters, statistics, narrow, .. } = plain;
     let mut training = None;
     if options.training {
         let function = format!("{}_training", program.functions()[0].name);
@@ -109,7 +111,7 @@ pub fn import(path: impl AsRef<Path>, options: &Options) -> Result<Model> {
         program.add(form.clone())?;
         training = Some(function);
     }
-    Ok(Model { program, training, weights: parameters, statistics })
+    Ok(Model { program, training, weights: parameters, narrow, statistics })
 }
 
 /// Writes a function of a file as a model, with the file's values of its variables.

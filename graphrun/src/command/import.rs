@@ -33,6 +33,7 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
     if args.tuning.train {
         return train(args, model, console);
     }
+    let narrow = model.narrow.clone();
     let file = model.into_file();
     file.write(&args.out)?;
     let parameters = match &file.weights {
@@ -47,6 +48,11 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
         function.outputs.len(),
         args.out.display()
     ))?;
+    for (name, dtype) in narrow {
+        let carrier = dtype.carrier();
+        console
+            .line(format_args!("`{name}` is {dtype} in the model, and {carrier} in the file"))?;
+    }
     Ok(Status::Good)
 }
 

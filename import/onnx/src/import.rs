@@ -1,7 +1,10 @@
 //! Imports a checked model: walks its nodes, and builds the program's function.
 
-use crate::model::{Attribute, External, Files, Function, Graph, Input, Model, Node, OpName};
-use crate::op::{Call, Row, rows};
+use crate::model::{
+    Attribute, External, Files, Function, Graph, Input, Model, Node, OpName, Stored,
+};
+use crate::narrow::Narrow;
+use crate::op::{Call, Carried, Row, rows, unknown};
 use crate::proto::{ModelProto, TensorProto};
 use crate::refusal::{Class, refuse};
 use crate::training::Training;
@@ -17,7 +20,6 @@ use wengert_core::graph::Program;
 use wengert_core::text::is_name;
 use wengert_core::{
     Binding, Diagnostic, Dim, Initializer, Literal, Location, LocationTable, Result, Tensor,
-    TensorType,
 };
 
 /// Most elements of the results of a node that is evaluated at import.
@@ -48,6 +50,9 @@ pub struct Imported {
     pub parameters: BTreeMap<String, Literal>,
     /// The names of the model's inputs and outputs, by those of the function.
     pub names: BTreeMap<String, String>,
+    /// The dtypes of those inputs and outputs, by their names in the function, that are a dtype which
+    /// programs lack. They are i32 or f32 in the function, and a caller gives numbers of the dtype.
+    pub narrow: BTreeMap<String, Narrow>,
     /// The parameters that are running statistics of a `BatchNormalization`. No gradient is meant
     /// to change them.
     pub statistics: BTreeSet<String>,
@@ -75,7 +80,7 @@ pub fn inputs(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Vec<String>
 ///
 /// # Errors
 /// The bytes are no tensor; its dtype is refused.
-pub fn read_tensor(bytes: Bytes) -> Result<Literal> {
+pub fn read_tensor(bytes: Bytes) -> Result<Stored> {
     let proto =
         TensorProto::decode(bytes).map_err(|e| Diagnostic::new(format!("it is no tensor: {e}")))?;
     if proto.data_type.is_none() || proto.data_type == Some(0) {
@@ -105,7 +110,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
     }
     check_extents(model, &options.extents)?;
     let function = if options.function.is_empty() { "predict" } else { &options.function };
-    let mut names = BTreeMap::new();
+    let (mut names, mut narrow) = (BTreeMap::new(), BTreeMap::new());
     let (mut parameters, mut statistics) = (BTreeMap::new(), BTreeSet::new());
     let mut failure = None;
     let built = FunctionBuilder::build(function, |f| {
@@ -122,8 +127,9 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
             Ok(outputs) => {
                 parameters = importer.parameters.into_inner();
                 statistics = importer.training.statistics.into_inner();
-                for (name, original, value) in outputs {
-                    f.output(&name, &value);
+                for Output { name, original, tensor, dtype } in outputs {
+                    f.output(&name, &tensor);
+                    narrow.extend(dtype.map(|dtype| (name.clone(), dtype)));
                     names.insert(name, original);
                 }
             }
@@ -134,10 +140,11 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
         return Err(error);
     }
     for input in &model.graph.inputs {
+        narrow.extend(input.narrow().map(|dtype| (plain_name(&input.name), dtype)));
         names.insert(plain_name(&input.name), input.name.clone());
     }
     let program = Program::from_functions(vec![built?])?;
-    Ok(Imported { program, parameters, names, statistics })
+    Ok(Imported { program, parameters, names, narrow, statistics })
 }
 
 /// Checks that an input has each of these extents.
@@ -180,6 +187,16 @@ pub(crate) struct Names {
     known: HashMap<String, Value>,
 }
 
+/// An output of the function.
+struct Output {
+    name: String,
+    /// Its name in the file.
+    original: String,
+    tensor: Tensor,
+    /// Its dtype, if programs lack it.
+    dtype: Option<Narrow>,
+}
+
 /// Imports the graphs of a model into a function.
 pub(crate) struct Importer<'m, 'f> {
     model: &'m Model,
@@ -203,13 +220,13 @@ pub(crate) struct Around<'a> {
 const DEPTH: usize = 64;
 
 impl Importer<'_, '_> {
-    /// The outputs of the model's graph: name, name in the file, value.
-    fn model(&self, options: &Options) -> Result<Vec<(String, String, Tensor)>> {
+    /// The outputs of the model's graph.
+    fn model(&self, options: &Options) -> Result<Vec<Output>> {
         let mut names = Names::default();
         for input in &self.model.graph.inputs {
             let value = match options.bound.get(&input.name) {
-                Some(literal) => Value::Tensor(Tensor::constant(literal.clone())),
-                None => Value::Tensor(self.input(input, &options.extents)?),
+                Some(literal) => input.bound(literal)?,
+                None => self.input(input, &options.extents)?,
             };
             names.known.insert(input.name.clone(), value);
         }
@@ -221,7 +238,11 @@ impl Importer<'_, '_> {
             while !taken.insert(name.clone()) {
                 name.push('_');
             }
-            Ok((name, original.clone(), self.tensor(&value)?))
+            let (tensor, dtype) = match value {
+                Value::Narrow(narrow, carrier) => (carrier, Some(narrow)),
+                value => (self.tensor(&value)?, None),
+            };
+            Ok(Output { name, original: original.clone(), tensor, dtype })
         });
         named.collect()
     }
@@ -235,7 +256,7 @@ impl Importer<'_, '_> {
         name
     }
 
-    fn input(&self, input: &Input, extents: &Binding) -> Result<Tensor> {
+    fn input(&self, input: &Input, extents: &Binding) -> Result<Value> {
         let name = self.declare(&input.name);
         let mut ty = input.tensor_type(&name)?;
         for dim in &mut ty.shape {
@@ -243,13 +264,14 @@ impl Importer<'_, '_> {
         }
         let at = Location::source(self.model.file.clone(), 0, 0);
         let builder = &mut *self.builder.borrow_mut();
-        Ok(at.attribute(|| builder.input(&name, ty)))
+        Ok(Value::of(at.attribute(|| builder.input(&name, ty)), input.narrow()))
     }
 
     /// A value as a tensor. An initializer becomes a parameter.
     pub fn tensor(&self, value: &Value) -> Result<Tensor> {
         match value {
             Value::Tensor(tensor) => Ok(tensor.clone()),
+            Value::Narrow(narrow, _) => Err(unknown(*narrow)),
             Value::Dims(dims) => Ok(dims.tensor()),
             Value::Sequence(_) => Err(refuse(Class::Container, "a sequence in place of a tensor")),
             Value::Initial(initial) => Ok(initial
@@ -271,15 +293,16 @@ impl Importer<'_, '_> {
         names: &mut Names,
         around: Around<'_>,
     ) -> Result<Vec<Value>> {
-        for (name, literal) in &graph.initializers {
+        for (name, Stored { literal, narrow }) in &graph.initializers {
             // Integers and single numbers are constants: shapes, axes, bounds.
-            let value = match literal.dtype().is_float() && literal.len() > 1 {
+            let is_parameter = narrow.is_none() && literal.dtype().is_float() && literal.len() > 1;
+            let value = match is_parameter {
                 true => Value::Initial(Rc::new(Initial {
                     name: self.declare(name),
                     literal: literal.clone(),
                     parameter: OnceCell::new(),
                 })),
-                false => Value::Tensor(Tensor::constant(literal.clone())),
+                false => Value::of(Tensor::constant(literal.clone()), *narrow),
             };
             names.known.insert(name.clone(), value);
         }
@@ -323,7 +346,7 @@ impl Importer<'_, '_> {
         });
         let results = results.map_err(context)?;
         for (name, value) in node.outputs.iter().zip(results) {
-            if let Value::Tensor(tensor) = &value
+            if let Value::Tensor(tensor) | Value::Narrow(_, tensor) = &value
                 && let Some(error) = tensor.error()
             {
                 return Err(context(error.clone()));
@@ -346,30 +369,43 @@ impl Importer<'_, '_> {
         &self,
         node: &Node,
         version: i64,
-        inputs: Vec<Option<Value>>,
+        mut inputs: Vec<Option<Value>>,
         names: &Names,
         around: Around<'_>,
     ) -> Result<Vec<Value>> {
         let row = row(&node.op, version)?;
         let known = inputs.iter().flatten().all(Value::is_constant);
+        let carried = Carried::take(row, &mut inputs)?;
         let call = Call::new(self, node, version, inputs, names, around);
+        let rule = || {
+            let results = (row.rule)(&call)?;
+            match &carried {
+                Some(carried) => carried.results(results),
+                None => Ok(results),
+            }
+        };
         if !known || !row.folds {
-            return (row.rule)(&call);
+            return rule();
         }
         // A scope of its own gives the types, and costs nothing else.
-        let types = Scope::new(LocationTable::default()).enter(|| (row.rule)(&call))?;
+        let types = Scope::new(LocationTable::default()).enter(rule)?;
         let is_small = |value: &Value| match value {
-            Value::Tensor(tensor) => tensor.ty().elements().is_some_and(|n| n <= FOLDED),
+            Value::Tensor(tensor) | Value::Narrow(_, tensor) => {
+                tensor.ty().elements().is_some_and(|n| n <= FOLDED)
+            }
             _ => true,
         };
         if !types.iter().all(is_small) {
-            return (row.rule)(&call);
+            return rule();
         }
         let constant = |value: Value| match value {
             Value::Tensor(tensor) => Ok(Value::Tensor(Tensor::constant(tensor.value()?))),
+            Value::Narrow(narrow, tensor) => {
+                Ok(Value::Narrow(narrow, Tensor::constant(tensor.value()?)))
+            }
             other => Ok(other),
         };
-        let results = Scope::eager().enter(|| (row.rule)(&call))?;
+        let results = Scope::eager().enter(rule)?;
         results.into_iter().map(constant).collect()
     }
 
@@ -426,31 +462,6 @@ fn row(op: &OpName, version: i64) -> Result<&'static Row> {
     of_op.filter(|row| row.since <= version).max_by_key(|row| row.since).ok_or_else(|| {
         refuse(Class::Version, "this version of it is older than every one that is imported")
     })
-}
-
-impl Input {
-    /// The type of a tensor input.
-    fn tensor_type(&self, name: &str) -> Result<TensorType> {
-        use crate::model::{Extent, ValueType};
-        let context = |e: Diagnostic| e.context(format_args!("input `{}`", self.name));
-        match &self.ty {
-            Some(ValueType::Tensor { dtype, shape: Some(shape) }) => {
-                let extent = |(axis, extent): (usize, &Extent)| match extent {
-                    Extent::Number(n) => Dim::constant(*n),
-                    Extent::Variable(variable) => {
-                        Dim::variable(&plain_name(variable).replace('.', "_"))
-                    }
-                    Extent::Unknown => Dim::variable(&format!("{}_{axis}", name.replace('.', "_"))),
-                };
-                let shape = shape.iter().enumerate().map(extent).collect();
-                Ok(TensorType { dtype: *dtype, shape })
-            }
-            Some(ValueType::Tensor { shape: None, .. }) | None => {
-                Err(context(refuse(Class::Shape, "its rank is not known")))
-            }
-            Some(_) => Err(context(refuse(Class::Container, "it is no tensor"))),
-        }
-    }
 }
 
 /// Integers that are not known as numbers stay polynomials.

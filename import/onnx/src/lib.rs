@@ -12,6 +12,8 @@
 //! - [`import`] walks the nodes and keeps a [`Value`] for each name. What is known at import, such
 //!   as shapes and what is computed from them, is a number or a polynomial of dimension variables,
 //!   never an equation.
+//! - [`narrow`] has the dtypes of ONNX that programs lack, such as integers of 16 and 4 bits. A wider
+//!   dtype carries them.
 //! - [`op`] has the table of ONNX ops. A rule builds the op's results with the methods that users
 //!   have, so an op that the library lacks is added there, for everybody.
 //!
@@ -24,7 +26,9 @@
 
 mod export;
 mod import;
+mod input;
 mod model;
+mod narrow;
 mod op;
 mod page;
 mod proto;
@@ -39,7 +43,8 @@ pub use export::{
     ExportOptions, OPSETS, Rule, rules as export_rules, unexported, write, write_tensor,
 };
 pub use import::{Imported, Options, inputs, read, read_tensor};
-pub use model::{Files, Model};
+pub use model::{Files, Model, Stored};
+pub use narrow::Narrow;
 pub use op::{Row, rows};
 pub use page::page;
 pub use refusal::Class;

@@ -27,8 +27,10 @@ differentiated, planned within a budget, certified and trained like any other.
 
 - Op sets 7 to 28 of ONNX itself. Op sets of other domains are imported where the table has their
   ops.
-- Integers of 16 and of 4 bits, strings, complex numbers, and 8-bit floats without infinities
-  (`fnuz`) are refused.
+- Strings, complex numbers and float8e8m0 are refused.
+- Integers of 16, 4 and 2 bits, float4e2m1 and 8-bit floats without infinities (`fnuz`) have wider
+  tensors in the program. Inputs of these dtypes are given as numbers that the dtype has. Ops
+  whose rule does not know of them, and branches and loops of the graph, refuse them.
 - Shapes are known at import, as numbers or as polynomials of dimension variables. An op whose
   result has a shape that depends on data (`NonZero`, `Unique`, `NonMaxSuppression`) is refused.
 - What an op needs as a number, such as axes, has to be computable at import: from constants and
@@ -47,6 +49,8 @@ differentiated, planned within a budget, certified and trained like any other.
 | input | input; what no name may have becomes `_` |
 | symbolic extent | dimension variable |
 | initializer of several floats | parameter, with its value in the file |
+| tensor of int16, uint16, int4, uint4, int2, uint2 | i32; after arithmetic its higher bits are dropped |
+| tensor of float4e2m1, float8e4m3fnuz, float8e5m2fnuz | f32; a cast rounds to the numbers of the dtype |
 | other initializer, `Constant` | constant, folded at import |
 | node | equations, whose location is the node's number in the file |
 | local function | its nodes, in the place of each call |

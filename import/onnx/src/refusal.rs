@@ -10,7 +10,7 @@ pub enum Class {
     Op,
     /// The op has an attribute, or a value of one, that is not imported.
     Attribute,
-    /// Strings, complex numbers, 16-bit integers and floats below 8 bits.
+    /// Strings, complex numbers, and operands of a dtype that the op is not imported with.
     DType,
     /// A shape depends on data.
     Shape,
@@ -43,7 +43,8 @@ impl Class {
             Class::Op => "export the model with ops of the table in docs/onnx.md",
             Class::Attribute => "export the model without it",
             Class::DType => {
-                "export the model in f32, f16, bf16, f64 or integers of 8, 32 or 64 bits"
+                "export the model, or cast before this node, in f32, f16, bf16, f64 or integers of 8, \
+                 32 or 64 bits"
             }
             Class::Shape => "cut the model before this node, or give it extents that are known",
             Class::Operand => "fix the input that it comes from by `--bind-input NAME=@FILE.npy`",

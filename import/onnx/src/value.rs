@@ -1,5 +1,6 @@
 //! What a name of a model stands for while it is imported.
 
+use crate::narrow::Narrow;
 use crate::refusal::{Class, refuse};
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -10,6 +11,8 @@ use wengert_core::{DType, Dim, Literal, Result, Tensor};
 pub enum Value {
     /// A tensor. One that is known at import is a constant ([`Tensor::literal`]).
     Tensor(Tensor),
+    /// A tensor that stands for one of a dtype that programs lack. It has the dtype's carrier.
+    Narrow(Narrow, Tensor),
     /// An initializer, which becomes a parameter when an op takes it as a tensor.
     Initial(Rc<Initial>),
     /// Integers that may depend on dimension variables: what is computed from shapes.
@@ -69,6 +72,14 @@ impl Dims {
 }
 
 impl Value {
+    /// A tensor, of a dtype that programs have or lack.
+    pub(crate) fn of(tensor: Tensor, narrow: Option<Narrow>) -> Value {
+        match narrow {
+            Some(narrow) => Value::Narrow(narrow, tensor),
+            None => Value::Tensor(tensor),
+        }
+    }
+
     /// The integers of a value that is known at import and is a scalar or a list.
     ///
     /// # Errors
@@ -94,12 +105,14 @@ impl Value {
     pub fn known(&self) -> Result<Literal> {
         match self {
             Value::Initial(initial) => Ok(initial.literal.clone()),
-            Value::Tensor(tensor) => tensor.literal().cloned().ok_or_else(|| {
-                refuse(
-                    Class::Operand,
-                    format!("an operand of type {} is not known at import", tensor.ty()),
-                )
-            }),
+            Value::Tensor(tensor) | Value::Narrow(_, tensor) => {
+                tensor.literal().cloned().ok_or_else(|| {
+                    refuse(
+                        Class::Operand,
+                        format!("an operand of type {} is not known at import", tensor.ty()),
+                    )
+                })
+            }
             Value::Dims(dims) => dims.tensor().literal().cloned().ok_or_else(|| {
                 let names: Vec<String> = dims.values.iter().map(ToString::to_string).collect();
                 refuse(Class::Operand, format!("an operand depends on extents: {names:?}"))
@@ -111,7 +124,7 @@ impl Value {
     /// Whether its numbers are known at import, and it is no parameter.
     pub fn is_constant(&self) -> bool {
         match self {
-            Value::Tensor(tensor) => tensor.literal().is_some(),
+            Value::Tensor(tensor) | Value::Narrow(_, tensor) => tensor.literal().is_some(),
             Value::Dims(dims) => dims.numbers().is_some(),
             Value::Initial(_) => false,
             Value::Sequence(values) => values.iter().all(Value::is_constant),

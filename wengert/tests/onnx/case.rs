@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use wengert::core::graph::Function;
 use wengert::core::{Binding, Diagnostic, Literal};
-use wengert_onnx::{Class, Options, read, read_tensor};
+use wengert_onnx::{Class, Narrow, Options, Stored, read, read_tensor};
 
 /// A model, its inputs, and their results.
 pub struct Case {
@@ -14,6 +14,8 @@ pub struct Case {
     pub given: Vec<Literal>,
     /// The results that ONNX expects.
     pub expected: Vec<Literal>,
+    /// For each result, its dtype if programs lack it, and the one that ONNX expects.
+    pub dtypes: Vec<[Option<Narrow>; 2]>,
 }
 
 /// The reason why a model is not a function.
@@ -37,7 +39,7 @@ fn bytes(path: &Path) -> Result<Bytes, String> {
 }
 
 /// The tensors of a data set: inputs, then outputs.
-fn data(folder: &Path, kind: &str) -> Result<Vec<Literal>, String> {
+fn data(folder: &Path, kind: &str) -> Result<Vec<Stored>, String> {
     let mut all = vec![];
     for n in 0.. {
         let path = folder.join(format!("{kind}_{n}.pb"));
@@ -67,7 +69,8 @@ impl Case {
             refused => refused,
         };
         let inputs = data(&set, "input").map_err(of_data)?;
-        let expected = data(&set, "output").map_err(of_data)?;
+        let inputs: Vec<Literal> = inputs.into_iter().map(|stored| stored.literal).collect();
+        let results = data(&set, "output").map_err(of_data)?;
         let model = bytes(&test.join("model.onnx")).map_err(Failure::Other)?;
         let alone = |path: &Path| Err(Diagnostic::new(format!("there is no {}", path.display())));
         let read = |options: &Options| read("model.onnx", model.clone(), &alone, options);
@@ -111,6 +114,13 @@ impl Case {
             given.push(value.clone());
         }
         let function = function.bind(&binding).map_err(|e| Failure::Other(e.to_string()))?;
-        Ok(Case { function, given, expected })
+        let own = |n: usize| {
+            let output = function.outputs.get(n)?;
+            imported.narrow.get(&output.name).copied()
+        };
+        let dtypes =
+            results.iter().enumerate().map(|(n, wanted)| [own(n), wanted.narrow]).collect();
+        let expected = results.into_iter().map(|stored| stored.literal).collect();
+        Ok(Case { function, given, expected, dtypes })
     }
 }

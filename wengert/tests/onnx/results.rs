@@ -140,6 +140,11 @@ fn check(test: &Path) -> Outcome {
         Err(e) => return Outcome::Failed(e.to_string()),
     };
     let expected = &case.expected;
+    for (n, [own, wanted]) in case.dtypes.iter().enumerate() {
+        if own != wanted {
+            return Outcome::Wrong(format!("result {n} is {own:?} instead of {wanted:?}"));
+        }
+    }
     for (n, (found, wanted)) in found.iter().zip(expected).enumerate() {
         if let Err(e) = compare(found, wanted) {
             return Outcome::Wrong(format!("result {n}: {e}"));

@@ -1,10 +1,10 @@
 //! Attributes of nodes.
 
-use super::{Graph, Reader};
+use super::{Graph, Reader, Stored};
 use crate::proto::AttributeProto;
 use crate::refusal::{Class, refuse};
 use std::collections::BTreeSet;
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Result};
 
 /// The value of an attribute.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) enum Attribute {
     Float(f32),
     Int(i64),
     Text(String),
-    Tensor(Literal),
+    Tensor(Stored),
     Graph(Box<Graph>),
     Floats(Vec<f32>),
     Ints(Vec<i64>),

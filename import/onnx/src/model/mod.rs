@@ -6,8 +6,8 @@ mod types;
 
 pub(crate) use attribute::Attribute;
 pub(crate) use tensor::External;
-pub use tensor::Files;
-pub(crate) use types::{Extent, ValueType, dtype};
+pub use tensor::{Files, Stored};
+pub(crate) use types::{Element, Extent, ValueType, dtype, element};
 
 use crate::proto::{
     FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -15,7 +15,7 @@ use crate::proto::{
 use crate::refusal::{Class, refuse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use wengert_core::{Diagnostic, Literal, Result};
+use wengert_core::{Diagnostic, Result};
 
 /// Greatest version of ONNX's own ops.
 const NEWEST_OPSET: i64 = 28;
@@ -50,7 +50,7 @@ pub(crate) struct OpName {
 pub(crate) struct Graph {
     pub inputs: Vec<Input>,
     pub outputs: Vec<String>,
-    pub initializers: Vec<(String, Literal)>,
+    pub initializers: Vec<(String, Stored)>,
     pub nodes: Vec<Node>,
 }
 
@@ -116,7 +116,7 @@ impl Model {
 
 impl Model {
     /// A tensor without a model.
-    pub(crate) fn tensor(proto: TensorProto, external: &External<'_>) -> Result<Literal> {
+    pub(crate) fn tensor(proto: TensorProto, external: &External<'_>) -> Result<Stored> {
         Reader { external }.tensor(proto)
     }
 }
@@ -171,10 +171,10 @@ impl Reader<'_> {
         for tensor in proto.initializer {
             let name = tensor.name.clone().unwrap_or_default();
             define(&name).map_err(context)?;
-            let literal = self.tensor(tensor);
+            let stored = self.tensor(tensor);
             initializers.push((
                 name.clone(),
-                literal.map_err(|e| context(e.context(format_args!("initializer `{name}`"))))?,
+                stored.map_err(|e| context(e.context(format_args!("initializer `{name}`"))))?,
             ));
         }
         let mut inputs = Vec::new();

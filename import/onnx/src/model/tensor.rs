@@ -1,6 +1,7 @@
 //! Tensors of a file: their values lie in one of several fields, or in another file.
 
-use super::{Reader, types};
+use super::{Element, Reader, types};
+use crate::narrow::Narrow;
 use crate::proto::{StringStringEntryProto, TensorProto};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -10,6 +11,15 @@ use wengert_core::{DType, Diagnostic, Literal, Result, Scalar};
 
 /// `TensorProto.DataLocation` of values in another file.
 const EXTERNAL: i32 = 1;
+
+/// A tensor of a file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stored {
+    /// Its numbers, in the dtype that programs have for them.
+    pub literal: Literal,
+    /// Its dtype, if programs lack it.
+    pub narrow: Option<Narrow>,
+}
 
 /// Opens a file beside a model, by its path from the model's folder.
 pub type Files<'f> = dyn Fn(&Path) -> Result<Bytes> + 'f;
@@ -80,8 +90,8 @@ impl<'f> External<'f> {
 
 impl Reader<'_> {
     /// The values of a tensor.
-    pub(super) fn tensor(&self, proto: TensorProto) -> Result<Literal> {
-        let dtype = types::dtype(proto.data_type.unwrap_or_default())?;
+    pub(super) fn tensor(&self, proto: TensorProto) -> Result<Stored> {
+        let element = types::element(proto.data_type.unwrap_or_default())?;
         let negative = || Diagnostic::new(format!("its extents are {:?}", proto.dims));
         let shape = proto
             .dims
@@ -90,14 +100,34 @@ impl Reader<'_> {
             .collect::<Result<Vec<usize>>>()?;
         let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent));
         let count = count.ok_or_else(negative)?;
-        let wanted = count.checked_mul(dtype.size()).ok_or_else(negative)?;
-        let of_bytes = |bytes: &[u8]| Literal::from_bytes(dtype, &shape, bytes);
+        let wanted = match element {
+            Element::Plain(dtype) => count.checked_mul(dtype.size()),
+            Element::Narrow(narrow) => narrow.bytes(count),
+        };
+        let wanted = wanted.ok_or_else(negative)?;
+        let plain = |literal: Literal| Stored { literal, narrow: None };
+        let of_bytes = |bytes: &[u8]| match element {
+            Element::Plain(dtype) => Literal::from_bytes(dtype, &shape, bytes).map(plain),
+            Element::Narrow(narrow) => narrow
+                .unpacked(&shape, bytes)
+                .map(|literal| Stored { literal, narrow: Some(narrow) }),
+        };
         if proto.data_location == Some(EXTERNAL) {
             return self.external.bytes(&proto.external_data, wanted, of_bytes);
         }
         if let Some(bytes) = &proto.raw_data {
             return of_bytes(bytes);
         }
+        let dtype = match element {
+            Element::Plain(dtype) => dtype,
+            // A number of this field has those bits that the dtype has in bytes: its own, or those
+            // of a byte with several numbers.
+            Element::Narrow(narrow) => {
+                let size = narrow.bits().div_ceil(8);
+                let parts = proto.int32_data.iter().flat_map(|n| n.to_le_bytes()[..size].to_vec());
+                return of_bytes(&parts.collect::<Vec<u8>>());
+            }
+        };
         // Other dtypes are stored in the next wider of these fields.
         let scalars: Vec<Scalar> = match dtype {
             DType::F32 => proto.float_data.into_iter().map(Scalar::of).collect(),
@@ -114,6 +144,6 @@ impl Reader<'_> {
                 scalars.len()
             )));
         }
-        Literal::from_scalars(dtype, &shape, &scalars)
+        Literal::from_scalars(dtype, &shape, &scalars).map(plain)
     }
 }

@@ -1,21 +1,61 @@
 //! Dtypes and types of values.
 
+use crate::narrow::Narrow;
 use crate::proto::TypeProto;
 use crate::refusal::{Class, refuse};
 use wengert_core::{DType, Diagnostic, Result};
 
-/// The dtype with a number of `TensorProto.DataType`.
+/// The dtype of a tensor of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Element {
+    /// One that programs have.
+    Plain(DType),
+    /// One that they lack.
+    Narrow(Narrow),
+}
+
+impl Element {
+    /// The dtype of the program's tensor.
+    pub fn carrier(self) -> DType {
+        match self {
+            Element::Plain(dtype) => dtype,
+            Element::Narrow(narrow) => narrow.carrier(),
+        }
+    }
+
+    /// The dtype, if programs lack it.
+    pub fn narrow(self) -> Option<Narrow> {
+        match self {
+            Element::Plain(_) => None,
+            Element::Narrow(narrow) => Some(narrow),
+        }
+    }
+}
+
+/// The dtype with a number of `TensorProto.DataType`, which programs must have.
 ///
 /// # Errors
 /// The library has no such dtype, or the schema has none.
 pub(crate) fn dtype(number: i32) -> Result<DType> {
+    match element(number)? {
+        Element::Plain(dtype) => Ok(dtype),
+        Element::Narrow(narrow) => Err(refuse(Class::DType, format!("a tensor of {narrow}"))),
+    }
+}
+
+/// The dtype with a number of `TensorProto.DataType`.
+///
+/// # Errors
+/// It is not imported, or the schema has none.
+pub(crate) fn element(number: i32) -> Result<Element> {
+    if let Some(narrow) = Narrow::of_number(number) {
+        return Ok(Element::Narrow(narrow));
+    }
     let unknown = |name: &str| Err(refuse(Class::DType, format!("a tensor of {name}")));
-    Ok(match number {
+    Ok(Element::Plain(match number {
         1 => DType::F32,
         2 => DType::U8,
         3 => DType::I8,
-        4 => return unknown("uint16"),
-        5 => return unknown("int16"),
         6 => DType::I32,
         7 => DType::I64,
         8 => return unknown("strings"),
@@ -28,19 +68,12 @@ pub(crate) fn dtype(number: i32) -> Result<DType> {
         15 => return unknown("complex128"),
         16 => DType::BF16,
         17 => DType::F8E4M3FN,
-        18 => return unknown("float8e4m3fnuz"),
         19 => DType::F8E5M2,
-        20 => return unknown("float8e5m2fnuz"),
-        21 => return unknown("uint4"),
-        22 => return unknown("int4"),
-        23 => return unknown("float4e2m1"),
         24 => return unknown("float8e8m0"),
-        25 => return unknown("uint2"),
-        26 => return unknown("int2"),
         27 => return unknown("float6e2m3"),
         28 => return unknown("float6e3m2"),
         other => return Err(Diagnostic::new(format!("the dtype has number {other}"))),
-    })
+    }))
 }
 
 /// The largest extent of an input. Sums and products of two are exact integers.
@@ -50,7 +83,7 @@ const LARGEST_EXTENT: i64 = 1 << 31;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ValueType {
     Tensor {
-        dtype: DType,
+        element: Element,
         /// `None` if the rank is not known.
         shape: Option<Vec<Extent>>,
     },
@@ -95,6 +128,6 @@ impl ValueType {
         }) {
             return Err(Diagnostic::new(format!("an extent is {large}, which is beyond 2^31")));
         }
-        Ok(ValueType::Tensor { dtype: dtype(tensor.elem_type.unwrap_or_default())?, shape })
+        Ok(ValueType::Tensor { element: element(tensor.elem_type.unwrap_or_default())?, shape })
     }
 }

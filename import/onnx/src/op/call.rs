@@ -1,7 +1,9 @@
 //! The operands and attributes of a node, as rules ask for them.
 
+use super::sound;
 use crate::import::{Around, Importer, Names};
-use crate::model::{Attribute, Graph, Node};
+use crate::model::{Attribute, Element, Graph, Node, element};
+use crate::narrow::Narrow;
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
@@ -121,6 +123,22 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
         match tensor.error() {
             Some(error) => Err(error.clone()),
             None => Ok(tensor),
+        }
+    }
+
+    /// Operand number `n` as a tensor that may be the carrier of a dtype that programs lack.
+    pub fn carried(&self, n: usize) -> Result<(Tensor, Option<Narrow>)> {
+        match self.value(n)? {
+            Value::Narrow(narrow, carrier) => Ok((sound(carrier)?.clone(), Some(*narrow))),
+            _ => Ok((self.tensor(n)?, None)),
+        }
+    }
+
+    /// An attribute that is the number of a dtype; `None` if it is 0 or not there.
+    pub fn element(&self, name: &str) -> Result<Option<Element>> {
+        match self.int(name, 0)? {
+            0 => Ok(None),
+            number => element(i32::try_from(number).unwrap_or(0)).map(Some),
         }
     }
 

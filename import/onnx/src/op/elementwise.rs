@@ -1,12 +1,13 @@
 //! Elementwise ops.
 
+use super::narrow::bitcast;
 use super::shape::common_shape;
 use super::{Call, Row, one, row};
-use crate::model::dtype;
+use crate::model::Element;
 use crate::refusal::{Class, refuse};
 use crate::value::{Dims, Value};
 use wengert_core::op::{Binary, Compare, Unary};
-use wengert_core::{DType, Dim, Result, Scalar, Tensor};
+use wengert_core::{DType, Diagnostic, Dim, Result, Scalar, Tensor};
 
 /// Rows of ops that are one of the library's.
 macro_rules! unary {
@@ -128,13 +129,15 @@ const OTHERS: &[Row] = &[
         one(&x * (&x * alpha).unary(Unary::Logistic) * call.tensor(1)?)
     }),
     row("BitCast", 1, |call| {
-        let to = dtype(i32::try_from(call.int("to", 0)?).unwrap_or(0))?;
-        let x = call.tensor(0)?;
-        one(match (x.dtype(), to) {
-            (DType::Bool, DType::U8 | DType::I8) => x.convert(to),
-            (DType::U8 | DType::I8, DType::Bool) => x.ne(0),
-            _ => x.bitcast(to),
-        })
+        let to = call.element("to")?.ok_or_else(|| Diagnostic::new("it has no dtype `to`"))?;
+        let (x, from) = call.carried(0)?;
+        Ok(vec![match (x.dtype(), to) {
+            (DType::Bool, Element::Plain(to @ (DType::U8 | DType::I8))) => {
+                Value::Tensor(x.convert(to))
+            }
+            (DType::U8 | DType::I8, Element::Plain(DType::Bool)) => Value::Tensor(x.ne(0)),
+            _ => Value::of(bitcast(&x, from, to)?, to.narrow()),
+        }])
     }),
     row("Mish", 1, |call| {
         let x = call.tensor(0)?;
@@ -167,16 +170,23 @@ const OTHERS: &[Row] = &[
     }),
     row("Clip", 11, |call| one(clipped(call.tensor(0)?, call.optional(1)?, call.optional(2)?))),
     row("Cast", 1, |call| {
-        let to = dtype(i32::try_from(call.int("to", 0)?).unwrap_or(0))?;
-        if let Ok(dims) = call.value(0)?.dims()
+        let to = call.element("to")?.ok_or_else(|| Diagnostic::new("it has no dtype `to`"))?;
+        if let Element::Plain(to) = to
+            && let Ok(dims) = call.value(0)?.dims()
             && to.is_integer()
-            && !matches!(call.value(0)?, Value::Tensor(_))
+            && !matches!(call.value(0)?, Value::Tensor(_) | Value::Narrow(..))
         {
             return Ok(vec![Value::Dims(Dims { dtype: to, ..dims })]);
         }
-        cast(call, &call.tensor(0)?, to)
+        cast(call, to)
     }),
-    row("CastLike", 1, |call| cast(call, &call.tensor(0)?, call.tensor(1)?.dtype())),
+    row("CastLike", 1, |call| {
+        let to = match call.carried(1)? {
+            (_, Some(narrow)) => Element::Narrow(narrow),
+            (like, None) => Element::Plain(like.dtype()),
+        };
+        cast(call, to)
+    }),
     row("IsNaN", 1, |call| {
         let x = call.tensor(0)?;
         one(x.ne(&x))
@@ -306,7 +316,7 @@ fn chosen_dims(call: &Call<'_, '_, '_>) -> Result<Option<Value>> {
 fn fold_tensors(call: &Call<'_, '_, '_>, op: Binary) -> Result<Tensor> {
     let tensors = call.tensors()?;
     let (first, rest) =
-        tensors.split_first().ok_or_else(|| wengert_core::Diagnostic::new("it has no operands"))?;
+        tensors.split_first().ok_or_else(|| Diagnostic::new("it has no operands"))?;
     Ok(rest.iter().fold(first.clone(), |sum, x| sum.binary(op, x)))
 }
 
@@ -348,12 +358,17 @@ fn clipped(x: Tensor, low: Option<Tensor>, high: Option<Tensor>) -> Tensor {
     high.map_or(x.clone(), |high| x.binary(Binary::Min, &high))
 }
 
-/// Conversions to 8-bit floats saturate unless the node says otherwise.
-fn cast(call: &Call<'_, '_, '_>, x: &Tensor, to: DType) -> Result<Vec<Value>> {
-    if to.is_float8() && call.flag("saturate", true)? {
-        let largest = if to == DType::F8E4M3FN { 448.0 } else { 57344.0 };
-        let wide = x.convert(DType::F32);
-        return one(wide.clamp(-largest, largest).convert(to));
-    }
-    one(x.convert(to))
+/// Conversions to floats of 8 bits saturate unless the node says otherwise.
+fn cast(call: &Call<'_, '_, '_>, to: Element) -> Result<Vec<Value>> {
+    let (x, _) = call.carried(0)?;
+    let saturate = call.flag("saturate", true)?;
+    let result = match to {
+        Element::Narrow(narrow) => narrow.cast(&x, saturate),
+        Element::Plain(to) if to.is_float8() && saturate => {
+            let largest = if to == DType::F8E4M3FN { 448.0 } else { 57344.0 };
+            x.convert(DType::F32).clamp(-largest, largest).convert(to)
+        }
+        Element::Plain(to) => x.convert(to),
+    };
+    Ok(vec![Value::of(result, to.narrow())])
 }

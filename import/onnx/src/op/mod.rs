@@ -13,6 +13,7 @@ mod indexing;
 mod linear_attention;
 mod loss;
 mod microsoft;
+mod narrow;
 mod normalization;
 mod optimizer;
 mod product;
@@ -27,6 +28,7 @@ mod window;
 
 pub(crate) use call::Call;
 use call::listed;
+pub(crate) use narrow::{Carried, unknown};
 
 use crate::value::Value;
 use wengert_core::{Diagnostic, Dim, Result, Tensor};

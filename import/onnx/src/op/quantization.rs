@@ -1,7 +1,7 @@
 //! Quantization with scales and zero points, as integer arithmetic.
 
 use super::{Call, Row, one, row};
-use crate::model::dtype;
+use crate::model::{Element, dtype};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::op::{Binary, Unary};
@@ -9,38 +9,44 @@ use wengert_core::{DType, Diagnostic, Dim, Result, Tensor};
 
 pub(super) const ROWS: &[Row] = &[
     row("QuantizeLinear", 10, |call| {
-        let (x, scale, zero) = (call.tensor(0)?, call.tensor(1)?, call.optional(2)?);
-        let of_zero = zero.as_ref().map(Tensor::dtype);
-        let to = match call.int("output_dtype", 0)? {
-            0 => of_zero.unwrap_or(DType::U8),
-            number => dtype(i32::try_from(number).unwrap_or(0))?,
-        };
+        let (x, scale) = (call.tensor(0)?, call.tensor(1)?);
+        let zero = call.given(2).map(|_| call.carried(2)).transpose()?;
+        let of_zero = zero.as_ref().map(|(zero, narrow)| match narrow {
+            Some(narrow) => Element::Narrow(*narrow),
+            None => Element::Plain(zero.dtype()),
+        });
+        let to = call.element("output_dtype")?.or(of_zero).unwrap_or(Element::Plain(DType::U8));
         let along = Along::of(call, &x, 1)?;
-        let (scale, zero) = (along.spread(&scale)?, zero.map(|z| along.spread(&z)).transpose()?);
+        let scale = along.spread(&scale)?;
+        let zero = zero.map(|(zero, _)| along.spread(&zero)).transpose()?;
         let precision = match call.int("precision", 0)? {
             0 => x.dtype(),
             number => dtype(i32::try_from(number).unwrap_or(0))?,
         };
         let quotient = x.convert(precision) / scale.convert(precision);
-        if to.is_float8() {
-            let largest = if to == DType::F8E4M3FN { 448.0 } else { 57344.0 };
-            let wide = quotient.convert(DType::F32);
-            let saturates = call.flag("saturate", true)?;
-            let wide = if saturates { wide.clamp(-largest, largest) } else { wide };
-            return one(wide.convert(to));
-        }
-        one(quantized(&quotient, zero.as_ref(), to)?)
+        let saturate = call.flag("saturate", true)?;
+        let result = match to {
+            Element::Narrow(narrow) if !narrow.is_integer() => narrow.cast(&quotient, saturate),
+            Element::Plain(to) if to.is_float8() => {
+                let largest = if to == DType::F8E4M3FN { 448.0 } else { 57344.0 };
+                let wide = quotient.convert(DType::F32);
+                if saturate { wide.clamp(-largest, largest) } else { wide }.convert(to)
+            }
+            _ => quantized(&quotient, zero.as_ref(), to)?,
+        };
+        Ok(vec![Value::of(result, to.narrow())])
     }),
     row("DequantizeLinear", 10, |call| {
-        let (x, scale, zero) = (call.tensor(0)?, call.tensor(1)?, call.optional(2)?);
+        let ((x, _), scale) = (call.carried(0)?, call.tensor(1)?);
+        let zero = call.given(2).map(|_| call.carried(2)).transpose()?;
         let to = match call.int("output_dtype", 0)? {
             0 => scale.dtype(),
             number => dtype(i32::try_from(number).unwrap_or(0))?,
         };
         let along = Along::of(call, &x, 1)?;
         let scale = along.spread(&scale)?.convert(DType::F32);
-        let number = match (x.dtype().is_float8(), zero) {
-            (false, Some(zero)) => {
+        let number = match zero {
+            Some((zero, _)) if x.dtype().is_integer() => {
                 let wide = x.convert(DType::I32) - along.spread(&zero)?.convert(DType::I32);
                 wide.convert(DType::F32)
             }
@@ -57,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         let scale = (&high - &low) / 255.0;
         let point = (-low / &scale).clamp(0.0, 255.0).unary(Unary::Round).convert(DType::U8);
         let quotient = &x / &scale;
-        let y = quantized(&quotient, Some(&point), DType::U8)?;
+        let y = quantized(&quotient, Some(&point), Element::Plain(DType::U8))?;
         Ok([y, scale, point].map(Value::Tensor).into())
     }),
     row("QLinearConv", 10, |call| {
@@ -75,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         let (scale, zero) = (call.tensor(6)?, call.tensor(7)?);
         let own = of_filters(call.tensor(4)?, w.rank() - 2);
         let units = sums.convert(DType::F32) * (call.tensor(1)? * own / scale);
-        one(quantized(&units, Some(&zero), zero.dtype())?)
+        one(quantized(&units, Some(&zero), Element::Plain(zero.dtype()))?)
     }),
     row("QLinearMatMul", 10, |call| {
         let side = |n: usize, of_rows: bool| -> Result<(Tensor, Tensor)> {
@@ -91,23 +97,26 @@ pub(super) const ROWS: &[Row] = &[
         let sums = a.matmul(&b).convert(DType::F32);
         let scales = a_scale.convert(DType::F32) * b_scale.convert(DType::F32);
         let (scale, zero) = (call.tensor(6)?.convert(DType::F32), call.tensor(7)?);
-        one(quantized(&(sums * (scales / scale)), Some(&zero), zero.dtype())?)
+        one(quantized(&(sums * (scales / scale)), Some(&zero), Element::Plain(zero.dtype()))?)
     }),
 ];
 
 /// Numbers in units of the scale, rounded, with the zero point, in a dtype of integers.
-fn quantized(units: &Tensor, zero: Option<&Tensor>, to: DType) -> Result<Tensor> {
+fn quantized(units: &Tensor, zero: Option<&Tensor>, to: Element) -> Result<Tensor> {
     let (low, high) = match to {
-        DType::U8 => (0.0, 255.0),
-        DType::I8 => (-128.0, 127.0),
-        _ => return Err(refuse(Class::DType, format!("quantization to {to}"))),
+        Element::Plain(DType::U8) => (0.0, 255.0),
+        Element::Plain(DType::I8) => (-128.0, 127.0),
+        Element::Narrow(narrow) => narrow.range(),
+        Element::Plain(to) => {
+            return Err(refuse(Class::DType, format!("quantization to {to}")));
+        }
     };
     let rounded = units.convert(DType::F32).unary(Unary::Round);
     let moved = match zero {
         Some(zero) => rounded + zero.convert(DType::F32),
         None => rounded,
     };
-    Ok(moved.clamp(low, high).convert(DType::I32).convert(to))
+    Ok(moved.clamp(low, high).convert(DType::I32).convert(to.carrier()))
 }
 
 /// How scales belong to a tensor: one for all, for each entry of an axis, or for blocks of it.

@@ -2,6 +2,7 @@
 
 use super::{Call, Row, listed, one, row};
 use crate::import::dims;
+use crate::model::{Attribute, Stored};
 use crate::refusal::{Class, refuse};
 use crate::value::{Dims, Value};
 use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Scalar, Tensor, TensorType};
@@ -9,13 +10,15 @@ use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Scalar, Tensor, Tens
 pub(super) const ROWS: &[Row] = &[
     row("Constant", 1, constant),
     row("ConstantOfShape", 1, |call| {
-        let value = match call.attribute("value") {
-            Some(crate::model::Attribute::Tensor(literal)) if literal.len() == 1 => literal.get(0),
-            None => Scalar::of(0f32),
+        let (value, narrow) = match call.attribute("value") {
+            Some(Attribute::Tensor(stored)) if stored.literal.len() == 1 => {
+                (stored.literal.get(0), stored.narrow)
+            }
+            None => (Scalar::of(0f32), None),
             Some(other) => return call.refuse("value", other.kind()),
         };
         let ty = TensorType { dtype: value.dtype(), shape: call.dims(0)? };
-        one(Tensor::full(&ty, value))
+        Ok(vec![Value::of(Tensor::full(&ty, value), narrow)])
     }),
     row("Shape", 1, |call| {
         let all = shape_of(call, 0)?;
@@ -173,7 +176,7 @@ pub(super) fn common_shape(a: &[Dim], b: &[Dim]) -> Vec<Dim> {
 /// The shape of an operand, without making it a parameter.
 fn shape_of(call: &Call<'_, '_, '_>, n: usize) -> Result<Vec<Dim>> {
     Ok(match call.value(n)? {
-        Value::Tensor(tensor) => tensor.shape().to_vec(),
+        Value::Tensor(tensor) | Value::Narrow(_, tensor) => tensor.shape().to_vec(),
         Value::Initial(initial) => initial.literal.ty().shape,
         Value::Dims(dims) => dims.shape().into_iter().map(Dim::from).collect(),
         Value::Sequence(_) => return Err(refuse(Class::Container, "the shape of a sequence")),
@@ -181,11 +184,12 @@ fn shape_of(call: &Call<'_, '_, '_>, n: usize) -> Result<Vec<Dim>> {
 }
 
 fn constant(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
-    use crate::model::Attribute;
     let names = ["value", "value_float", "value_floats", "value_int", "value_ints"];
     let found = names.iter().find_map(|name| call.attribute(name));
     let literal = match found {
-        Some(Attribute::Tensor(literal)) => literal.clone(),
+        Some(Attribute::Tensor(Stored { literal, narrow })) => {
+            return Ok(vec![Value::of(Tensor::constant(literal.clone()), *narrow)]);
+        }
         Some(Attribute::Float(value)) => Literal::full(&[], Scalar::of(*value)),
         Some(Attribute::Floats(values)) => Literal::from_vec(&[values.len()], values.clone())?,
         Some(Attribute::Int(value)) => Literal::full(&[], Scalar::of(*value)),

@@ -2,6 +2,7 @@
 //! that are wrong. The ops have ONNX's own tests.
 
 mod mutants;
+mod narrow;
 
 use crate::proto::*;
 use crate::{Class, Imported, Options, read};

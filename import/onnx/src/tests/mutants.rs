@@ -60,7 +60,8 @@ fn bound(random: &mut Random, folder: &Path, model: Bytes) -> Options {
     for (n, name) in names.into_iter().enumerate() {
         let path: PathBuf = folder.join(format!("test_data_set_0/input_{n}.pb"));
         let value = std::fs::read(path).ok().and_then(|bytes| read_tensor(bytes.into()).ok());
-        let Some(mut value) = value.filter(|value| value.len() <= 64) else { continue };
+        let value = value.map(|stored| stored.literal).filter(|value| value.len() <= 64);
+        let Some(mut value) = value else { continue };
         if value.dtype().is_integer() && random.chance(50) {
             let wrong = (0..value.len()).map(|_| integer(random)).collect();
             let wrong = Literal::from_vec(value.shape(), wrong).unwrap();
