@@ -159,6 +159,26 @@ fn what_is_wrong_is_said_with_the_node() {
     assert!(status == 2 && error.contains("none.onnx"), "{error}");
 }
 
+#[test]
+fn results_whose_number_depends_on_data_have_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("NonZero")).unwrap();
+    let import = ["import", "m.onnx", "-o", "m.graph"];
+    let (status, _, error) = graphrun(folder, &import);
+    assert!(status == 2 && error.contains("`--max y=N`"), "{error}");
+    let (status, _, error) = graphrun(folder, &[&import[..], &["--max", "y=many"]].concat());
+    assert!(status == 2 && error.contains("write --max NAME=N"), "{error}");
+    let (status, out, error) = graphrun(folder, &[&import[..], &["--max", "y=4"]].concat());
+    assert_eq!((status, error.as_str()), (0, ""));
+    assert!(out.contains("2 outputs"), "{out}");
+    let run = ["run", "m.graph@predict", "--input", "x=1x2xf32=1 0"];
+    let (status, out, error) = graphrun(folder, &run);
+    assert_eq!((status, error.as_str()), (0, ""));
+    // [1, 2, 3] + [0, 0, -20] has no 0.
+    assert!(out.contains("y_count") && out.contains('3'), "{out}");
+}
+
 const TRAIN: &[&str] = &["import", "m.onnx", "-o", "m.graph", "--train", "--loss"];
 
 /// Trains the model's bias, and then an update of its weight.

@@ -19,6 +19,10 @@ pub struct ImportArgs {
     /// @f.npy, @f.npz[k], "2xi64=3 4".
     #[arg(long = "bind-input", value_name = "NAME=SPEC")]
     pub bound: Vec<OsString>,
+    /// The most results kept of a value whose number of results depends on data, as that of
+    /// NonZero. Zeros follow the results, and an output NAME_count has their number.
+    #[arg(long = "max", value_name = "NAME=N")]
+    pub max: Vec<String>,
     /// Number for a symbolic extent of inputs, if an op needs it as a number, or to fix it.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,

@@ -29,6 +29,14 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
         let value = value.map_err(|error| error.context(format_args!("input `{name}`")))?;
         options.bound.insert(name.to_owned(), value);
     }
+    for text in &args.max {
+        let most = text.rsplit_once('=').and_then(|(name, most)| Some((name, most.parse().ok()?)));
+        let (name, most) = most.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+            diagnostic!("`--max {text}` is no bound")
+                .help("write --max NAME=N, e.g. --max boxes=100")
+        })?;
+        options.max.insert(name.to_owned(), most);
+    }
     let model = onnx::import(&args.file, &options)?;
     if args.tuning.train {
         return train(args, model, console);

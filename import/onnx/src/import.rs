@@ -1,5 +1,6 @@
 //! Imports a checked model: walks its nodes, and builds the program's function.
 
+use crate::counted::Counted;
 use crate::model::{
     Attribute, External, Files, Function, Graph, Input, Model, Node, OpName, Stored,
 };
@@ -33,6 +34,9 @@ pub struct Options {
     /// Numbers for symbolic extents of inputs. Some ops need an extent as a number, such as a
     /// reflection at the end of an axis.
     pub extents: Binding,
+    /// The most results that are kept, by the names of results whose number depends on data. The
+    /// function has an output `NAME_count` for each, with their number.
+    pub max: BTreeMap<String, usize>,
     /// Name of the function; `predict` if empty.
     pub function: String,
     /// Whether `BatchNormalization` and `Dropout` have their training forms: statistics of the
@@ -74,6 +78,14 @@ pub fn read(name: &str, bytes: Bytes, files: &Files<'_>, options: &Options) -> R
 pub fn inputs(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Vec<String>> {
     let model = checked(name, bytes, files)?;
     Ok(model.graph.inputs.into_iter().map(|input| input.name).collect())
+}
+
+/// The names of the outputs of a model.
+///
+/// # Errors
+/// As of [`read`].
+pub fn outputs(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Vec<String>> {
+    Ok(checked(name, bytes, files)?.graph.outputs)
 }
 
 /// A tensor that is a message of its own, such as the inputs of ONNX's tests.
@@ -120,6 +132,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
             declared: RefCell::default(),
             parameters: RefCell::default(),
             training: Training::new(options.training),
+            counted: Counted::new(&options.max),
         };
         let outputs = importer.model(options);
         importer.finish_statistics();
@@ -205,6 +218,7 @@ pub(crate) struct Importer<'m, 'f> {
     declared: RefCell<HashSet<String>>,
     pub(crate) parameters: RefCell<BTreeMap<String, Literal>>,
     pub(crate) training: Training,
+    pub(crate) counted: Counted<'m>,
 }
 
 /// What the nodes of a graph or of a function have in common.
@@ -233,18 +247,27 @@ impl Importer<'_, '_> {
         let around = Around { opsets: &self.model.opsets, attributes: None, depth: 0 };
         let outputs = self.graph(&self.model.graph, &mut names, around)?;
         let mut taken = HashSet::new();
-        let named = self.model.graph.outputs.iter().zip(outputs).map(|(original, value)| {
+        let mut free = |original: &str| {
             let mut name = plain_name(original);
             while !taken.insert(name.clone()) {
                 name.push('_');
             }
+            name
+        };
+        let named = self.model.graph.outputs.iter().zip(outputs).map(|(original, value)| {
+            let name = free(original);
             let (tensor, dtype) = match value {
                 Value::Narrow(narrow, carrier) => (carrier, Some(narrow)),
                 value => (self.tensor(&value)?, None),
             };
             Ok(Output { name, original: original.clone(), tensor, dtype })
         });
-        named.collect()
+        let mut all = named.collect::<Result<Vec<Output>>>()?;
+        for (name, tensor) in self.counted.finish()? {
+            let original = format!("{name}_count");
+            all.push(Output { name: free(&original), original, tensor, dtype: None });
+        }
+        Ok(all)
     }
 
     /// A declared name that no other input or parameter has.

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod counted;
 mod export;
 mod import;
 mod input;
@@ -42,7 +43,7 @@ mod tests;
 pub use export::{
     ExportOptions, OPSETS, Rule, rules as export_rules, unexported, write, write_tensor,
 };
-pub use import::{Imported, Options, inputs, read, read_tensor};
+pub use import::{Imported, Options, inputs, outputs, read, read_tensor};
 pub use model::{Files, Model, Stored};
 pub use narrow::Narrow;
 pub use op::{Row, rows};

@@ -31,8 +31,11 @@ differentiated, planned within a budget, certified and trained like any other.
 - Integers of 16, 4 and 2 bits, float4e2m1 and 8-bit floats without infinities (`fnuz`) have wider
   tensors in the program. Inputs of these dtypes are given as numbers that the dtype has. Ops
   whose rule does not know of them, and branches and loops of the graph, refuse them.
-- Shapes are known at import, as numbers or as polynomials of dimension variables. An op whose
-  result has a shape that depends on data (`NonZero`, `Unique`, `NonMaxSuppression`) is refused.
+- Shapes are known at import, as numbers or as polynomials of dimension variables. The results of
+  `NonZero`, `Compress`, `Unique` and `NonMaxSuppression`, whose number depends on data, need a
+  bound: with `--max NAME=N`, the result `NAME` has N entries, those that there are and then zeros,
+  and an output `NAME_count` has their number. If it is above N, only the first N are there. No
+  bound is needed where the number is known at import. What reads `NAME` reads the zeros, too.
 - What an op needs as a number, such as axes, has to be computable at import: from constants and
   shapes. `--bind-input NAME=@FILE.npy` fixes an input that holds such numbers.
 - Integers of attributes, axes and extents lie within ±2^31, and a table that an op lists at import,

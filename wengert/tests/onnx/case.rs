@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use wengert::core::graph::Function;
-use wengert::core::{Binding, Diagnostic, Literal};
-use wengert_onnx::{Class, Narrow, Options, Stored, read, read_tensor};
+use wengert::core::{Binding, Diagnostic, Dim, Literal};
+use wengert_onnx::{Class, Imported, Narrow, Options, Stored, read, read_tensor};
 
 /// A model, its inputs, and their results.
 pub struct Case {
@@ -14,6 +14,9 @@ pub struct Case {
     pub given: Vec<Literal>,
     /// The results that ONNX expects.
     pub expected: Vec<Literal>,
+    /// The number of results that ONNX expects, if it depends on data. It is another result, after
+    /// those of the model.
+    pub count: Option<usize>,
     /// For each result, its dtype if programs lack it, and the one that ONNX expects.
     pub dtypes: Vec<[Option<Narrow>; 2]>,
 }
@@ -94,6 +97,30 @@ impl Case {
                 }
             }
         }
+        let mut count = None;
+        if result.as_ref().is_err_and(|e| e.to_string().contains("--max")) {
+            // The extent of one of the axes is the number of results.
+            let outputs = wengert_onnx::outputs("model.onnx", model.clone(), &alone)
+                .map_err(|e| refused(&e.to_string()))?;
+            let wanted: Vec<&[usize]> = results.iter().map(|r| r.literal.shape()).collect();
+            for extent in wanted[0] {
+                options.max.insert(outputs[0].clone(), *extent);
+                result = read(&options);
+                count = Some(*extent);
+                let is_wanted = |imported: &Imported| {
+                    let function = &imported.program.functions()[0];
+                    let shape = |n: usize| {
+                        function.output_type(n).shape.iter().map(Dim::as_extent).collect::<Vec<_>>()
+                    };
+                    wanted.iter().enumerate().all(|(n, wanted)| {
+                        shape(n) == wanted.iter().copied().map(Some).collect::<Vec<_>>()
+                    })
+                };
+                if result.as_ref().is_ok_and(is_wanted) {
+                    break;
+                }
+            }
+        }
         let imported = result.map_err(|e| refused(&e.to_string()))?;
         let function = &imported.program.functions()[0];
         let mut binding = Binding::new();
@@ -121,6 +148,6 @@ impl Case {
         let dtypes =
             results.iter().enumerate().map(|(n, wanted)| [own(n), wanted.narrow]).collect();
         let expected = results.into_iter().map(|stored| stored.literal).collect();
-        Ok(Case { function, given, expected, dtypes })
+        Ok(Case { function, given, expected, count, dtypes })
     }
 }

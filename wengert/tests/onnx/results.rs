@@ -153,6 +153,12 @@ fn check(test: &Path) -> Outcome {
     if found.len() < expected.len() {
         return Outcome::Wrong(format!("{} results of {}", found.len(), expected.len()));
     }
+    if let Some(count) = case.count {
+        let own = found.get(expected.len()).map(|own| own.get(0).to_f64());
+        if own != Some(count as f64) {
+            return Outcome::Wrong(format!("{own:?} results instead of {count}"));
+        }
+    }
     match derivatives::check(&case) {
         Ok(Finding::Good(_)) => Outcome::Passed(Derivatives::Right),
         Ok(Finding::Skipped(why)) if why.starts_with("no float") => {

@@ -67,6 +67,11 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
         self.importer.body(graph, inputs, self.names, self.around)
     }
 
+    /// As [`body`](Self::body), for a graph that becomes a region of a branch or loop.
+    pub fn region(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
+        self.importer.counted.inside(|| self.body(graph, inputs))
+    }
+
     /// Number of operands, absent ones at the end not counted.
     pub fn count(&self) -> usize {
         self.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1)
@@ -152,6 +157,26 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
                 tensor.ty()
             ))),
         }
+    }
+
+    /// Whether all operands are known at import.
+    pub fn is_known(&self) -> bool {
+        self.inputs.iter().flatten().all(Value::is_constant)
+    }
+
+    /// The most results that are kept as result `n`, whose number depends on data.
+    pub fn most(&self, n: usize) -> Result<usize> {
+        self.importer.counted.most(self.result(n))
+    }
+
+    /// Keeps the number of results of result `n`, an i64.
+    pub fn count_of(&self, n: usize, number: Tensor) {
+        self.importer.counted.count(self.result(n), number);
+    }
+
+    /// The name of a result.
+    fn result(&self, n: usize) -> &str {
+        self.node.outputs.get(n).and_then(Option::as_deref).unwrap_or_default()
     }
 
     /// A value of a sequence as a tensor.

@@ -36,7 +36,7 @@ fn branch(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     }
     let condition = call.tensor(0)?.reshape(Vec::<Dim>::new());
     let tensors = |graph: &Graph| -> Result<Vec<Tensor>> {
-        call.body(graph, vec![])?.iter().map(|value| call.as_tensor(value)).collect()
+        call.region(graph, vec![])?.iter().map(|value| call.as_tensor(value)).collect()
     };
     let count = call.results();
     let results = control::cond(
@@ -132,7 +132,7 @@ fn scan(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let count = carried + stacked;
     let (last, all) = control::scan(&start, &xs, |state: &Vec<Tensor>, x: &Vec<Tensor>| {
         let inputs = state.iter().chain(x).cloned().map(Value::Tensor).collect();
-        let results = call.body(body, inputs).and_then(|values| {
+        let results = call.region(body, inputs).and_then(|values| {
             values.iter().map(|value| call.as_tensor(value)).collect::<Result<Vec<_>>>()
         });
         let mut next = poisoned(results, count);

@@ -69,18 +69,6 @@ pub(super) const ROWS: &[Row] = &[
     }),
     row("TensorScatter", 24, tensor_scatter),
     row("MaxUnpool", 9, max_unpool),
-    row("NonZero", 9, |_| Err(refuse(Class::Shape, "the number of its results depends on data"))),
-    row("Compress", 9, |call| {
-        let (x, condition) = (call.tensor(0)?, call.known(1)?);
-        let chosen = (0i32..).zip(condition.scalars()).filter(|(_, s)| s.to_f64() != 0.0);
-        let chosen: Vec<i32> = chosen.map(|(n, _)| n).collect();
-        let indices = Literal::from_vec(&[chosen.len()], chosen)?;
-        let indices = Tensor::constant(indices);
-        one(match call.some_int("axis")? {
-            Some(axis) => x.index_select(call.axis(axis, x.rank())?, &indices),
-            None => x.reshape([-1]).index_select(0, &indices),
-        })
-    }),
 ];
 
 /// Indices of which negative ones count from the end.

@@ -21,9 +21,11 @@ mod quantization;
 mod recurrent;
 mod reduction;
 mod resize;
+mod selection;
 mod shape;
 mod signal;
 mod spatial;
+mod suppression;
 mod window;
 
 pub(crate) use call::Call;
@@ -55,7 +57,8 @@ const fn row(name: &'static str, since: i64, rule: Rule) -> Row {
     Row { domain: "", name, since, folds: true, rule }
 }
 
-/// A row of ONNX's own domain that is not evaluated at import: its bodies use names around it.
+/// A row of ONNX's own domain that is not evaluated at import: its bodies use names around it, or
+/// its rule does it.
 const fn whole(name: &'static str, since: i64, rule: Rule) -> Row {
     Row { domain: "", name, since, folds: false, rule }
 }
@@ -78,6 +81,8 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         control::ROWS,
         signal::ROWS,
         spatial::ROWS,
+        selection::ROWS,
+        suppression::ROWS,
         linear_attention::ROWS,
         optimizer::ROWS,
         microsoft::ROWS,
