@@ -1,4 +1,5 @@
-"""Tests of the ops of com.microsoft, in the form of ONNX's node tests.
+"""Tests of the ops of com.microsoft, in the form of ONNX's node tests, and of some ops of ONNX
+itself that have few of these.
 
 Each has a model of one node, operands drawn from a fixed seed, and ONNX Runtime's results.
 """
@@ -10,6 +11,9 @@ import numpy
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+# Ops that are not of com.microsoft.
+PLAIN = ["SimplifiedLayerNormalization", "Det", "RoiAlign", "DeformConv", "TfIdfVectorizer"]
 
 DRAWN = numpy.random.default_rng(31)
 B, S, T, D, H = 2, 3, 5, 16, 4
@@ -69,6 +73,8 @@ def tests():
     yield "rotary_part", "RotaryEmbedding", [x, at, *angles(8, 2)], 1, part
     yield from multi_head(x)
     yield from attention(x)
+    yield from grouped()
+    yield from plain()
 
 
 def few_bits(bits, zeros):
@@ -120,11 +126,71 @@ def attention(x):
     yield "attention_sizes", "Attention", [x, floats(D, 4 * D), floats(4 * D)], 1, sizes
 
 
+def grouped():
+    own, width = 2, 16
+    heads = {"num_heads": H, "kv_num_heads": own}
+    q, k, v = floats(B, S, H * width), floats(B, S, own * width), floats(B, S, own * width)
+
+    def lengths(*totals):
+        totals = numpy.array(totals, dtype=numpy.int32)
+        return [totals - 1, totals.max(keepdims=True)]
+
+    first = [q, k, v, None, None, *lengths(S, S)]
+    yield "grouped", "GroupQueryAttention", first, 3, heads
+    short = [q, k, v, None, None, *lengths(S, S - 1)]
+    yield "grouped_short", "GroupQueryAttention", short, 3, {**heads, "scale": 0.4}
+    turned = [*first, *angles(16, width // 2)]
+    rotary = {**heads, "do_rotary": 1}
+    yield "grouped_rotary", "GroupQueryAttention", turned, 3, rotary
+    both = {**rotary, "rotary_interleaved": 1}
+    yield "grouped_interleaved", "GroupQueryAttention", turned, 3, both
+    packed = floats(B, S, (H + 2 * own) * width)
+    yield "grouped_packed", "GroupQueryAttention", [packed, None, None, *first[3:]], 3, heads
+    past = [floats(B, own, T, width), floats(B, own, T, width)]
+    one = [floats(B, 1, H * width), floats(B, 1, own * width), floats(B, 1, own * width)]
+    step = [*one, *past, *lengths(T + 1, T - 1)]
+    yield "grouped_past", "GroupQueryAttention", step, 3, heads
+    room = [*one, *past, *lengths(T, 3), *angles(16, width // 2)]
+    yield "grouped_room", "GroupQueryAttention", room, 3, rotary
+    more = [q[:1], k[:1], v[:1], past[0][:1], past[1][:1], *lengths(T + S)]
+    yield "grouped_more", "GroupQueryAttention", more, 3, {**heads, "softcap": 2.0}
+    window = {**heads, "local_window_size": 3}
+    yield "grouped_window", "GroupQueryAttention", more, 3, window
+
+
+def plain():
+    matrices = floats(2, 3, 5, 5)
+    # The first pivot is 0, and a matrix is singular.
+    matrices[0, 0, 0, 0] = 0
+    matrices[1, 1, 4] = matrices[1, 1, 2]
+    yield "det", "Det", [matrices], 1, {}
+    image = floats(2, 3, 9, 7)
+    corners = [[0, 0, 6, 8], [-3, 2, 4, 5.5], [2.2, 1.7, 2.4, 1.8], [4, 5, 12, 20]]
+    regions = [image, numpy.array(corners, dtype=numpy.float32)]
+    regions.append(numpy.array([0, 1, 1, 0], dtype=numpy.int64))
+    of_regions = {"output_height": 3, "output_width": 2, "sampling_ratio": 2}
+    for mode in ["half_pixel", "output_half_pixel"]:
+        shifted = {**of_regions, "coordinate_transformation_mode": mode, "spatial_scale": 0.7}
+        yield f"roi_{mode}", "RoiAlign", regions, 1, shifted
+    kernel, offset = floats(6, 2, 3, 2), 2 * floats(2, 2 * 12, 4, 6)
+    mask = floats(2, 2 * 6, 4, 6)
+    groups = {"group": 2, "offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 1]}
+    groups["dilations"] = [1, 2]
+    deformed = [floats(2, 4, 9, 7), kernel, offset[:, :, :, :6], floats(6), mask]
+    yield "deformed", "DeformConv", deformed, 1, groups
+    tokens = integers(4, 3, 12, dtype=numpy.int64)
+    grams = {"pool_int64s": [0, 1, 2, 0, 1, 1, 2, 3, 3, 0, 1, 2], "ngram_counts": [0, 3, 9]}
+    grams |= {"ngram_indexes": [0, 1, 2, 3, 4, 5, 6], "min_gram_length": 1, "max_gram_length": 3}
+    grams |= {"weights": [0.5, 1.0, 2.0, 3.0, 0.25, 1.5, 4.0], "max_skip_count": 2}
+    for mode in ["TF", "IDF", "TFIDF"]:
+        yield f"grams_{mode}", "TfIdfVectorizer", [tokens], 1, {**grams, "mode": mode}
+
+
 def write(folder, name, op, operands, results, attributes):
     names = ["" if value is None else f"x{n}" for n, value in enumerate(operands)]
     given = {name: value for name, value in zip(names, operands) if value is not None}
     outputs = [f"y{n}" for n in range(results)]
-    domain = "" if op == "SimplifiedLayerNormalization" else "com.microsoft"
+    domain = "" if op in PLAIN else "com.microsoft"
     if op.startswith("Skip"):
         # Mean and inverse are results of CUDA alone.
         outputs[1:3] = ["", ""][: max(0, results - 1)]
@@ -135,12 +201,16 @@ def write(folder, name, op, operands, results, attributes):
         )
         for name, value in given.items()
     ]
+    # Models compute the number of tokens from shapes.
+    constants = ["x6"] if op == "GroupQueryAttention" else []
+    kept = [numpy_helper.from_array(given.pop(name), name) for name in constants]
+    inputs = [value for value in inputs if value.name not in constants]
     outputs = [output for output in outputs if output]
     infos = [onnx.ValueInfoProto(name=output) for output in outputs]
     for n, info in enumerate(infos):
         counts = op == "EmbedLayerNormalization" and n == 1
         info.type.tensor_type.elem_type = TensorProto.INT32 if counts else TensorProto.FLOAT
-    graph = helper.make_graph([node], name, inputs, infos)
+    graph = helper.make_graph([node], name, inputs, infos, kept)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     session = onnxruntime.InferenceSession(

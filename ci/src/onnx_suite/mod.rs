@@ -1,5 +1,5 @@
 //! Models of one op with data: ONNX's own node tests, which the PyPI package `onnx` generates, and
-//! tests of ops of other domains, with ONNX Runtime's results.
+//! tests of ops of other domains and of some others, with ONNX Runtime's results.
 
 use crate::environment;
 use crate::toolkit::{run, target_directory};

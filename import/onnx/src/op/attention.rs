@@ -38,7 +38,7 @@ pub(super) fn merged(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Heads of keys and values, each repeated for the queries that share it.
-fn repeated(x: &Tensor, queries: &Dim) -> Result<Tensor> {
+pub(super) fn repeated(x: &Tensor, queries: &Dim) -> Result<Tensor> {
     let own = &x.shape()[1];
     let times = queries
         .checked_exact_div(own)

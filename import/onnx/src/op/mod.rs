@@ -8,11 +8,14 @@
 mod attention;
 mod call;
 mod control;
+mod determinant;
 mod elementwise;
+mod flex_attention;
 mod indexing;
 mod linear_attention;
 mod loss;
 mod microsoft;
+mod n_grams;
 mod narrow;
 mod normalization;
 mod optimizer;
@@ -21,6 +24,7 @@ mod quantization;
 mod recurrent;
 mod reduction;
 mod resize;
+mod sampled;
 mod selection;
 mod shape;
 mod signal;
@@ -83,6 +87,10 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         spatial::ROWS,
         selection::ROWS,
         suppression::ROWS,
+        sampled::ROWS,
+        determinant::ROWS,
+        n_grams::ROWS,
+        flex_attention::ROWS,
         linear_attention::ROWS,
         optimizer::ROWS,
         microsoft::ROWS,

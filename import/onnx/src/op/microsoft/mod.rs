@@ -4,6 +4,7 @@
 
 mod attention;
 mod few_bits;
+mod grouped;
 
 use super::attention::{heads, rotate};
 use super::elementwise::gelu;
@@ -58,6 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     microsoft("RotaryEmbedding", rotary),
     microsoft("MultiHeadAttention", attention::multi_head),
     microsoft("Attention", attention::attention),
+    microsoft("GroupQueryAttention", grouped::grouped),
 ];
 
 const fn microsoft(name: &'static str, rule: super::Rule) -> Row {
