@@ -179,6 +179,40 @@ fn results_whose_number_depends_on_data_have_a_bound() {
     assert!(out.contains("y_count") && out.contains('3'), "{out}");
 }
 
+/// s: a sequence of f32, x = the first of its elements.
+fn first_of_sequence() -> Vec<u8> {
+    let element = field(1, &number(1, 1));
+    let ty = field(2, &field(4, &field(1, &element)));
+    let at = [number(2, 7), field(8, b"at"), field(9, &0u64.to_le_bytes())].concat();
+    let graph = [
+        node("SequenceAt", &["s", "at"], "x"),
+        field(5, &at),
+        field(11, &[field(1, b"s"), ty].concat()),
+        field(12, &field(1, b"x")),
+    ];
+    [number(1, 10), field(7, &graph.concat()), field(8, &number(2, 21))].concat()
+}
+
+#[test]
+fn an_input_that_is_a_sequence_has_shapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), first_of_sequence()).unwrap();
+    let import = ["import", "m.onnx", "-o", "m.graph"];
+    let of = |more: &[&str]| graphrun(folder, &[&import[..], more].concat());
+    let (status, _, error) = of(&[]);
+    assert!(status == 2 && error.contains("--sequence \"s=[3],[2,4]\""), "{error}");
+    let (status, _, error) = of(&["--sequence", "s"]);
+    assert!(status == 2 && error.contains("`--sequence s` has no shapes"), "{error}");
+    let (status, _, error) = of(&["--sequence", "s=3"]);
+    assert!(status == 2 && error.contains("--sequence"), "{error}");
+    let (status, _, error) = of(&["--absent", "s"]);
+    assert!(status == 2 && error.contains("it is not optional"), "{error}");
+    let (status, out, error) = of(&["--sequence", "s=[2],[B,4]"]);
+    assert_eq!((status, error.as_str()), (0, ""));
+    assert!(out.contains("2 inputs"), "{out}");
+}
+
 const TRAIN: &[&str] = &["import", "m.onnx", "-o", "m.graph", "--train", "--loss"];
 
 /// Trains the model's bias, and then an update of its weight.

@@ -23,6 +23,13 @@ pub struct ImportArgs {
     /// NonZero. Zeros follow the results, and an output NAME_count has their number.
     #[arg(long = "max", value_name = "NAME=N")]
     pub max: Vec<String>,
+    /// The shapes of the elements of an input that is a sequence: "s=[3],[2,4]". Each element is an
+    /// input of the function, s.0 and so on.
+    #[arg(long = "sequence", value_name = "NAME=SHAPES")]
+    pub sequences: Vec<String>,
+    /// An optional input that is absent.
+    #[arg(long = "absent", value_name = "NAME")]
+    pub absent: Vec<String>,
     /// Number for a symbolic extent of inputs, if an op needs it as a number, or to fix it.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,

@@ -4,7 +4,7 @@ use crate::cli::{ImportArgs, TuningArgs};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{bindings, pair};
 use wengert::core::graph::InputRole;
-use wengert::core::text::is_name;
+use wengert::core::text::{Cursor, is_name};
 use wengert::data::inflate::InflateLimit;
 use wengert::data::spec::Spec;
 use wengert::tune::{EVALUATE, STEP, Tuning};
@@ -17,27 +17,7 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
             .help("use letters, digits and `_`, not starting with a digit")
             .into());
     }
-    let mut options = onnx::Options {
-        function: args.function.clone(),
-        extents: bindings(&args.binds)?,
-        training: args.tuning.training_forms,
-        ..Default::default()
-    };
-    for text in &args.bound {
-        let (name, spec) = pair("bind-input", text)?;
-        let value = Spec::parse(spec).and_then(|spec| spec.literal(InflateLimit::default()));
-        let value = value.map_err(|error| error.context(format_args!("input `{name}`")))?;
-        options.bound.insert(name.to_owned(), value);
-    }
-    for text in &args.max {
-        let most = text.rsplit_once('=').and_then(|(name, most)| Some((name, most.parse().ok()?)));
-        let (name, most) = most.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
-            diagnostic!("`--max {text}` is no bound")
-                .help("write --max NAME=N, e.g. --max boxes=100")
-        })?;
-        options.max.insert(name.to_owned(), most);
-    }
-    let model = onnx::import(&args.file, &options)?;
+    let model = onnx::import(&args.file, &options(args)?)?;
     if args.tuning.train {
         return train(args, model, console);
     }
@@ -62,6 +42,48 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
             .line(format_args!("`{name}` is {dtype} in the model, and {carrier} in the file"))?;
     }
     Ok(Status::Good)
+}
+
+/// How the model is imported.
+fn options(args: &ImportArgs) -> Outcome<onnx::Options> {
+    let mut options = onnx::Options {
+        function: args.function.clone(),
+        extents: bindings(&args.binds)?,
+        training: args.tuning.training_forms,
+        absent: args.absent.iter().cloned().collect(),
+        ..Default::default()
+    };
+    for text in &args.bound {
+        let (name, spec) = pair("bind-input", text)?;
+        let value = Spec::parse(spec).and_then(|spec| spec.literal(InflateLimit::default()));
+        let value = value.map_err(|error| error.context(format_args!("input `{name}`")))?;
+        options.bound.insert(name.to_owned(), value);
+    }
+    for text in &args.max {
+        let most = text.rsplit_once('=').and_then(|(name, most)| Some((name, most.parse().ok()?)));
+        let (name, most) = most.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+            diagnostic!("`--max {text}` is no bound")
+                .help("write --max NAME=N, e.g. --max boxes=100")
+        })?;
+        options.max.insert(name.to_owned(), most);
+    }
+    for text in &args.sequences {
+        let found = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let (name, shapes) = found.ok_or_else(|| {
+            diagnostic!("`--sequence {text}` has no shapes")
+                .help("write the shape of each element: --sequence \"NAME=[3],[2,4]\"")
+        })?;
+        let mut cursor = Cursor::new("--sequence", shapes);
+        let mut all = vec![];
+        while !cursor.is_end() {
+            if !all.is_empty() {
+                cursor.expect(",")?;
+            }
+            all.push(cursor.shape()?);
+        }
+        options.sequences.insert(name.to_owned(), all);
+    }
+    Ok(options)
 }
 
 /// Writes a file that is trained.

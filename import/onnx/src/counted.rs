@@ -10,6 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::{Diagnostic, Result, Tensor};
 
+/// The largest bound: positions are i32.
+const LARGEST: usize = i32::MAX as usize;
+
 /// What such results have in common.
 pub(crate) struct Counted<'o> {
     max: &'o BTreeMap<String, usize>,
@@ -45,6 +48,10 @@ impl<'o> Counted<'o> {
         if self.regions.get() > 0 {
             let reason = "the number of its results depends on data, in a branch or loop";
             return Err(refused(reason).help("move it before the branch or loop"));
+        }
+        if let Some(most) = self.max.get(name).filter(|most| **most > LARGEST) {
+            let message = format!("`{name}` has at most {most} results, which is beyond 2^31");
+            return Err(Diagnostic::new(message).help("give a lower bound"));
         }
         self.max.get(name).copied().ok_or_else(|| {
             refused("the number of its results depends on data").help(format!(

@@ -1,15 +1,14 @@
 //! Imports a checked model: walks its nodes, and builds the program's function.
 
 use crate::counted::Counted;
-use crate::model::{
-    Attribute, External, Files, Function, Graph, Input, Model, Node, OpName, Stored,
-};
+use crate::form::Form;
+use crate::model::{Attribute, External, Files, Function, Graph, Model, Node, OpName, Stored};
 use crate::narrow::Narrow;
 use crate::op::{Call, Carried, Row, rows, unknown};
 use crate::proto::{ModelProto, TensorProto};
 use crate::refusal::{Class, refuse};
 use crate::training::Training;
-use crate::value::{Dims, Initial, Value};
+use crate::value::{Dims, Initial, Value, absent};
 use bytes::Bytes;
 use prost::Message;
 use std::cell::{OnceCell, RefCell};
@@ -37,6 +36,11 @@ pub struct Options {
     /// The most results that are kept, by the names of results whose number depends on data. The
     /// function has an output `NAME_count` for each, with their number.
     pub max: BTreeMap<String, usize>,
+    /// The shapes of the elements of inputs that are sequences. Each element is an input of the
+    /// function, `NAME.0` and so on.
+    pub sequences: BTreeMap<String, Vec<Vec<Dim>>>,
+    /// Optional inputs that are absent. The others are there.
+    pub absent: BTreeSet<String>,
     /// Name of the function; `predict` if empty.
     pub function: String,
     /// Whether `BatchNormalization` and `Dropout` have their training forms: statistics of the
@@ -52,7 +56,8 @@ pub struct Imported {
     pub program: Program,
     /// Initial values of the parameters.
     pub parameters: BTreeMap<String, Literal>,
-    /// The names of the model's inputs and outputs, by those of the function.
+    /// The names of the model's inputs and outputs, by those of the function. An element of a
+    /// sequence has the sequence's name, a dot and its number.
     pub names: BTreeMap<String, String>,
     /// The dtypes of those inputs and outputs, by their names in the function, that are a dtype which
     /// programs lack. They are i32 or f32 in the function, and a caller gives numbers of the dtype.
@@ -113,14 +118,7 @@ fn checked(name: &str, bytes: Bytes, files: &Files<'_>) -> Result<Model> {
 
 /// Imports a model.
 fn import(model: &Model, options: &Options) -> Result<Imported> {
-    if let Some(unknown) =
-        options.bound.keys().find(|name| !model.graph.inputs.iter().any(|i| i.name == **name))
-    {
-        let inputs: Vec<&str> = model.graph.inputs.iter().map(|i| i.name.as_str()).collect();
-        return Err(Diagnostic::new(format!("the model has no input `{unknown}` to bind"))
-            .help(format!("it has {}", inputs.join(", "))));
-    }
-    check_extents(model, &options.extents)?;
+    options.check(&model.graph.inputs)?;
     let function = if options.function.is_empty() { "predict" } else { &options.function };
     let (mut names, mut narrow) = (BTreeMap::new(), BTreeMap::new());
     let (mut parameters, mut statistics) = (BTreeMap::new(), BTreeSet::new());
@@ -130,6 +128,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
             model,
             builder: RefCell::new(f),
             declared: RefCell::default(),
+            inputs: RefCell::default(),
             parameters: RefCell::default(),
             training: Training::new(options.training),
             counted: Counted::new(&options.max),
@@ -138,6 +137,10 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
         importer.finish_statistics();
         match outputs {
             Ok(outputs) => {
+                for (name, original, dtype) in importer.inputs.into_inner() {
+                    narrow.extend(dtype.map(|dtype| (name.clone(), dtype)));
+                    names.insert(name, original);
+                }
                 parameters = importer.parameters.into_inner();
                 statistics = importer.training.statistics.into_inner();
                 for Output { name, original, tensor, dtype } in outputs {
@@ -152,34 +155,8 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
     if let Some(error) = failure {
         return Err(error);
     }
-    for input in &model.graph.inputs {
-        narrow.extend(input.narrow().map(|dtype| (plain_name(&input.name), dtype)));
-        names.insert(plain_name(&input.name), input.name.clone());
-    }
     let program = Program::from_functions(vec![built?])?;
     Ok(Imported { program, parameters, names, narrow, statistics })
-}
-
-/// Checks that an input has each of these extents.
-fn check_extents(model: &Model, extents: &Binding) -> Result<()> {
-    let mut known = BTreeSet::new();
-    for input in &model.graph.inputs {
-        if let Ok(ty) = input.tensor_type(&plain_name(&input.name)) {
-            ty.shape.iter().for_each(|dim| dim.collect_variables(&mut known));
-        }
-    }
-    match extents.iter().find(|(name, _)| !known.contains(*name)) {
-        Some((unknown, _)) => {
-            let known: Vec<&str> = known.iter().map(|name| &**name).collect();
-            let help = match known.is_empty() {
-                true => "all extents of its inputs are numbers".to_owned(),
-                false => format!("there are {}", known.join(", ")),
-            };
-            Err(Diagnostic::new(format!("no input of the model has the extent `{unknown}`"))
-                .help(help))
-        }
-        None => Ok(()),
-    }
 }
 
 /// A name of the project for a name of ONNX: what no name may have becomes `_`.
@@ -212,8 +189,10 @@ struct Output {
 
 /// Imports the graphs of a model into a function.
 pub(crate) struct Importer<'m, 'f> {
-    model: &'m Model,
+    pub(crate) model: &'m Model,
     pub(crate) builder: RefCell<&'f mut FunctionBuilder>,
+    /// Inputs: their names, those in the file, and their dtypes if programs lack them.
+    pub(crate) inputs: RefCell<Vec<(String, String, Option<Narrow>)>>,
     /// Names of inputs and parameters.
     declared: RefCell<HashSet<String>>,
     pub(crate) parameters: RefCell<BTreeMap<String, Literal>>,
@@ -238,11 +217,7 @@ impl Importer<'_, '_> {
     fn model(&self, options: &Options) -> Result<Vec<Output>> {
         let mut names = Names::default();
         for input in &self.model.graph.inputs {
-            let value = match options.bound.get(&input.name) {
-                Some(literal) => input.bound(literal)?,
-                None => self.input(input, &options.extents)?,
-            };
-            names.known.insert(input.name.clone(), value);
+            names.known.insert(input.name.clone(), self.input(input, options)?);
         }
         let around = Around { opsets: &self.model.opsets, attributes: None, depth: 0 };
         let outputs = self.graph(&self.model.graph, &mut names, around)?;
@@ -254,15 +229,15 @@ impl Importer<'_, '_> {
             }
             name
         };
-        let named = self.model.graph.outputs.iter().zip(outputs).map(|(original, value)| {
-            let name = free(original);
-            let (tensor, dtype) = match value {
-                Value::Narrow(narrow, carrier) => (carrier, Some(narrow)),
-                value => (self.tensor(&value)?, None),
-            };
-            Ok(Output { name, original: original.clone(), tensor, dtype })
-        });
-        let mut all = named.collect::<Result<Vec<Output>>>()?;
+        let mut all = vec![];
+        for (original, value) in self.model.graph.outputs.iter().zip(outputs) {
+            let (mut tensors, mut named) = (vec![], vec![]);
+            Form::of(&value, &|value| self.tensor(value), &mut tensors)?
+                .names(original, &mut named);
+            for (tensor, (original, dtype)) in tensors.into_iter().zip(named) {
+                all.push(Output { name: free(&original), original, tensor, dtype });
+            }
+        }
         for (name, tensor) in self.counted.finish()? {
             let original = format!("{name}_count");
             all.push(Output { name: free(&original), original, tensor, dtype: None });
@@ -279,17 +254,6 @@ impl Importer<'_, '_> {
         name
     }
 
-    fn input(&self, input: &Input, extents: &Binding) -> Result<Value> {
-        let name = self.declare(&input.name);
-        let mut ty = input.tensor_type(&name)?;
-        for dim in &mut ty.shape {
-            *dim = dim.bind(extents)?;
-        }
-        let at = Location::source(self.model.file.clone(), 0, 0);
-        let builder = &mut *self.builder.borrow_mut();
-        Ok(Value::of(at.attribute(|| builder.input(&name, ty)), input.narrow()))
-    }
-
     /// A value as a tensor. An initializer becomes a parameter.
     pub fn tensor(&self, value: &Value) -> Result<Tensor> {
         match value {
@@ -297,6 +261,7 @@ impl Importer<'_, '_> {
             Value::Narrow(narrow, _) => Err(unknown(*narrow)),
             Value::Dims(dims) => Ok(dims.tensor()),
             Value::Sequence(_) => Err(refuse(Class::Container, "a sequence in place of a tensor")),
+            Value::Absent => Err(absent()),
             Value::Initial(initial) => Ok(initial
                 .parameter
                 .get_or_init(|| {

@@ -26,6 +26,7 @@
 
 mod counted;
 mod export;
+mod form;
 mod import;
 mod input;
 mod model;

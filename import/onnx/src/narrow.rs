@@ -202,11 +202,14 @@ impl Narrow {
 
     /// Whether all numbers of a literal are among those of the dtype.
     pub(crate) fn has(self, literal: &Literal) -> bool {
-        let all: Vec<f64> = (0..1u32 << self.bits()).map(|bits| self.number(bits)).collect();
         let (low, high) = self.range();
+        let floats: Vec<f64> = match self.is_integer() {
+            true => vec![],
+            false => (0..1u32 << self.bits()).map(|bits| self.number(bits)).collect(),
+        };
         let is_own = |x: f64| match self.is_integer() {
             true => x.fract() == 0.0 && (low..=high).contains(&x),
-            false => all.iter().any(|own| *own == x || (own.is_nan() && x.is_nan())),
+            false => floats.iter().any(|own| *own == x || (own.is_nan() && x.is_nan())),
         };
         literal.dtype() == self.carrier() && literal.scalars().all(|x| is_own(x.to_f64()))
     }

@@ -36,6 +36,9 @@ differentiated, planned within a budget, certified and trained like any other.
   bound: with `--max NAME=N`, the result `NAME` has N entries, those that there are and then zeros,
   and an output `NAME_count` has their number. If it is above N, only the first N are there. No
   bound is needed where the number is known at import. What reads `NAME` reads the zeros, too.
+- A sequence has a known length. `--sequence 'NAME=[3],[2,4]'` gives the shapes of the elements of
+  an input that is one; the function has an input or output for each element, `NAME.0` and so on.
+  Whether an optional input is there is known, too: `--absent NAME` says that it is not.
 - What an op needs as a number, such as axes, has to be computable at import: from constants and
   shapes. `--bind-input NAME=@FILE.npy` fixes an input that holds such numbers.
 - Integers of attributes, axes and extents lie within ±2^31, and a table that an op lists at import,
@@ -50,6 +53,7 @@ differentiated, planned within a budget, certified and trained like any other.
 |---|---|
 | graph | function `predict`, or `--function NAME` |
 | input | input; what no name may have becomes `_` |
+| input or output that is a sequence | an input or output for each element |
 | symbolic extent | dimension variable |
 | initializer of several floats | parameter, with its value in the file |
 | tensor of int16, uint16, int4, uint4, int2, uint2 | i32; after arithmetic its higher bits are dropped |

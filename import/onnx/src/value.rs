@@ -4,7 +4,7 @@ use crate::narrow::Narrow;
 use crate::refusal::{Class, refuse};
 use std::cell::OnceCell;
 use std::rc::Rc;
-use wengert_core::{DType, Dim, Literal, Result, Tensor};
+use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub enum Value {
     Dims(Dims),
     /// A sequence of known length.
     Sequence(Vec<Value>),
+    /// An optional value that is absent. One that is there is itself.
+    Absent,
 }
 
 /// An initializer.
@@ -118,6 +120,7 @@ impl Value {
                 refuse(Class::Operand, format!("an operand depends on extents: {names:?}"))
             }),
             Value::Sequence(_) => Err(refuse(Class::Container, "an operand is a sequence")),
+            Value::Absent => Err(absent()),
         }
     }
 
@@ -128,6 +131,12 @@ impl Value {
             Value::Dims(dims) => dims.numbers().is_some(),
             Value::Initial(_) => false,
             Value::Sequence(values) => values.iter().all(Value::is_constant),
+            Value::Absent => true,
         }
     }
+}
+
+/// An absent value in the place of a tensor.
+pub(crate) fn absent() -> Diagnostic {
+    refuse(Class::Container, "an optional value that is absent, in place of a tensor")
 }

@@ -41,17 +41,90 @@ fn bytes(path: &Path) -> Result<Bytes, String> {
     std::fs::read(path).map(Bytes::from).map_err(|e| e.to_string())
 }
 
-/// The tensors of a data set: inputs, then outputs.
-fn data(folder: &Path, kind: &str) -> Result<Vec<Stored>, String> {
+/// The fields of a message that have bytes: numbers, and the bytes.
+fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
+    let varint = |message: &mut &[u8]| {
+        let length = message.iter().position(|byte| byte & 128 == 0).map_or(0, |n| n + 1);
+        let (bytes, rest) = message.split_at(length);
+        *message = rest;
+        bytes.iter().rev().fold(0u64, |n, byte| (n << 7) | u64::from(byte & 127))
+    };
     let mut all = vec![];
-    for n in 0.. {
-        let path = folder.join(format!("{kind}_{n}.pb"));
-        if !path.is_file() {
-            break;
+    while !message.is_empty() {
+        let key = varint(&mut message);
+        let length = match key & 7 {
+            0 => {
+                varint(&mut message);
+                continue;
+            }
+            1 => 8,
+            5 => 4,
+            _ => varint(&mut message) as usize,
+        };
+        let (bytes, rest) = message.split_at(length);
+        message = rest;
+        if key & 7 == 2 {
+            all.push((key >> 3, bytes));
         }
-        all.push(bytes(&path).and_then(|b| read_tensor(b).map_err(|e| e.to_string()))?);
     }
-    Ok(all)
+    all
+}
+
+/// The field of a message with a number.
+fn field(message: &[u8], number: u64) -> Option<&[u8]> {
+    fields(message).into_iter().find(|(own, _)| *own == number).map(|(_, bytes)| bytes)
+}
+
+/// A value of a data set.
+#[derive(Clone)]
+enum Data {
+    Tensor(Stored),
+    Sequence(Vec<Stored>),
+    Absent,
+}
+
+impl Data {
+    /// The value of a message whose `TypeProto` is given.
+    fn read(ty: &[u8], message: &[u8]) -> Result<Data, String> {
+        let tensor = |message: &[u8]| {
+            read_tensor(Bytes::copy_from_slice(message)).map_err(|e| e.to_string())
+        };
+        if let Some(inner) = field(ty, 9) {
+            let inner = field(inner, 1).unwrap();
+            return match (field(message, 3), field(message, 5)) {
+                (Some(own), _) | (None, Some(own)) => Data::read(inner, own),
+                (None, None) => Ok(Data::Absent),
+            };
+        }
+        if field(ty, 4).is_some() {
+            let elements = fields(message).into_iter().filter(|(number, _)| *number == 3);
+            return Ok(Data::Sequence(
+                elements.map(|(_, own)| tensor(own)).collect::<Result<_, _>>()?,
+            ));
+        }
+        Ok(Data::Tensor(tensor(message)?))
+    }
+
+    fn tensors(&self) -> Vec<Stored> {
+        match self {
+            Data::Tensor(own) => vec![own.clone()],
+            Data::Sequence(all) => all.clone(),
+            Data::Absent => vec![],
+        }
+    }
+}
+
+/// The values of a data set: inputs, or outputs, whose names and types the model has.
+fn data(folder: &Path, model: &[u8], kind: &str) -> Result<Vec<(String, Data)>, String> {
+    let graph = field(model, 7).unwrap();
+    let wanted = if kind == "input" { 11 } else { 12 };
+    let infos = fields(graph).into_iter().filter(|(number, _)| *number == wanted);
+    let value = |(n, (_, info)): (usize, (u64, &[u8]))| {
+        let name = String::from_utf8(field(info, 1).unwrap().to_vec()).unwrap();
+        let message = bytes(&folder.join(format!("{kind}_{n}.pb")))?;
+        Ok((name, Data::read(field(info, 2).unwrap_or_default(), &message)?))
+    };
+    infos.enumerate().map(value).collect()
 }
 
 fn refused(message: &str) -> Failure {
@@ -66,27 +139,39 @@ impl Case {
     /// Imports the model of a test.
     pub fn read(test: &Path) -> Result<Case, Failure> {
         let set = test.join("test_data_set_0");
-        // Files of sequences are messages of another kind.
-        let of_data = |e: String| match refused(&e) {
-            Failure::Other(e) => Failure::Refused(Class::Container.to_string(), e),
-            refused => refused,
-        };
-        let inputs = data(&set, "input").map_err(of_data)?;
-        let inputs: Vec<Literal> = inputs.into_iter().map(|stored| stored.literal).collect();
-        let results = data(&set, "output").map_err(of_data)?;
         let model = bytes(&test.join("model.onnx")).map_err(Failure::Other)?;
+        let inputs = data(&set, &model, "input").map_err(|e| refused(&e))?;
+        let results = data(&set, &model, "output").map_err(|e| refused(&e))?;
+        let results: Vec<Stored> = results.iter().flat_map(|(_, data)| data.tensors()).collect();
         let alone = |path: &Path| Err(Diagnostic::new(format!("there is no {}", path.display())));
         let read = |options: &Options| read("model.onnx", model.clone(), &alone, options);
+        // Sequences have the lengths and shapes of the data. Shapes and axes are inputs of the
+        // tests. They are bound if the model needs it.
+        let mut options = Options::default();
+        let mut tensors = vec![];
+        for (name, data) in inputs {
+            match data {
+                Data::Tensor(own) => tensors.push((name, own.literal)),
+                Data::Absent => {
+                    options.absent.insert(name);
+                }
+                Data::Sequence(all) => {
+                    let shapes = all.iter().map(|own| own.literal.ty().shape).collect();
+                    options.sequences.insert(name.clone(), shapes);
+                    for (n, own) in all.into_iter().enumerate() {
+                        tensors.push((format!("{name}.{n}"), own.literal));
+                    }
+                }
+            }
+        }
         let names = wengert_onnx::inputs("model.onnx", model.clone(), &alone)
             .map_err(|e| refused(&e.to_string()))?;
-        // Shapes and axes are inputs of the tests. They are bound if the model needs it.
-        let mut options = Options::default();
         let mut result = read(&options);
         if result.is_err() {
             let small = |l: &&Literal| l.len() <= 64 && l.shape().len() <= 1;
             let integer = |l: &&Literal| l.dtype().is_integer();
             for only_integers in [true, false] {
-                for (name, value) in names.iter().zip(&inputs) {
+                for (name, value) in tensors.iter().filter(|(name, _)| names.contains(name)) {
                     if small(&value) && (integer(&value) || !only_integers) {
                         options.bound.insert(name.clone(), value.clone());
                     }
@@ -128,7 +213,7 @@ impl Case {
         for (n, input) in function.inputs.iter().enumerate() {
             let value = imported.parameters.get(&input.name).or_else(|| {
                 let name = imported.names.get(&input.name)?;
-                inputs.get(names.iter().position(|known| known == name)?)
+                tensors.iter().find(|(own, _)| own == name).map(|(_, value)| value)
             });
             let Some(value) = value else {
                 return Err(Failure::Other(format!("no input `{}`", input.name)));

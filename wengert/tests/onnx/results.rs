@@ -150,7 +150,7 @@ fn check(test: &Path) -> Outcome {
             return Outcome::Wrong(format!("result {n}: {e}"));
         }
     }
-    if found.len() < expected.len() {
+    if found.len() != expected.len() + usize::from(case.count.is_some()) {
         return Outcome::Wrong(format!("{} results of {}", found.len(), expected.len()));
     }
     if let Some(count) = case.count {

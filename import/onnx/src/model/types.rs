@@ -1,7 +1,7 @@
 //! Dtypes and types of values.
 
 use crate::narrow::Narrow;
-use crate::proto::TypeProto;
+use crate::proto::{ElementTypeProto, TypeProto};
 use crate::refusal::{Class, refuse};
 use wengert_core::{DType, Diagnostic, Result};
 
@@ -87,8 +87,10 @@ pub(crate) enum ValueType {
         /// `None` if the rank is not known.
         shape: Option<Vec<Extent>>,
     },
-    Sequence,
-    Optional,
+    /// With the type of its elements.
+    Sequence(Box<ValueType>),
+    /// With the type of the value that may be absent.
+    Optional(Box<ValueType>),
 }
 
 /// An extent of an input.
@@ -105,11 +107,17 @@ impl ValueType {
         if proto.sparse_tensor_type.is_some() {
             return Err(refuse(Class::DType, "a sparse tensor"));
         }
-        if proto.sequence_type.is_some() {
-            return Ok(ValueType::Sequence);
+        let inner = |of: Box<ElementTypeProto>| -> Result<Box<ValueType>> {
+            let inner = of.elem_type.ok_or_else(|| {
+                refuse(Class::Container, "a sequence or optional value of no type")
+            })?;
+            Ok(Box::new(ValueType::of(*inner)?))
+        };
+        if let Some(of) = proto.sequence_type {
+            return Ok(ValueType::Sequence(inner(of)?));
         }
-        if proto.optional_type.is_some() {
-            return Ok(ValueType::Optional);
+        if let Some(of) = proto.optional_type {
+            return Ok(ValueType::Optional(inner(of)?));
         }
         let tensor = proto.tensor_type.ok_or_else(|| {
             refuse(Class::Container, "a value that is neither tensor, sequence nor optional")

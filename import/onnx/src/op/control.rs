@@ -5,6 +5,7 @@
 //! sequences and shapes that grow.
 
 use super::{Call, Row, whole};
+use crate::form::Form;
 use crate::model::{Attribute, Graph};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
@@ -35,16 +36,30 @@ fn branch(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         return call.body(if known.get(0).to_f64() != 0.0 { then } else { other }, vec![]);
     }
     let condition = call.tensor(0)?.reshape(Vec::<Dim>::new());
-    let tensors = |graph: &Graph| -> Result<Vec<Tensor>> {
-        call.region(graph, vec![])?.iter().map(|value| call.as_tensor(value)).collect()
+    let tensors = |graph: &Graph, forms: &mut Vec<Form>| -> Result<Vec<Tensor>> {
+        let mut list = vec![];
+        for value in call.region(graph, vec![])? {
+            forms.push(Form::of(&value, &|value| call.as_tensor(value), &mut list)?);
+        }
+        Ok(list)
     };
     let count = call.results();
+    let (mut forms, mut others) = (vec![], vec![]);
     let results = control::cond(
         &condition,
-        || poisoned(tensors(then), count),
-        || poisoned(tensors(other), count),
+        || poisoned(tensors(then, &mut forms), count),
+        || poisoned(tensors(other, &mut others), count),
     );
-    Ok(results.into_iter().map(Value::Tensor).collect())
+    if forms.len() == others.len() && forms != others {
+        let reason = "its branches have sequences of different lengths, or different dtypes";
+        return Err(refuse(Class::Container, reason));
+    }
+    if let Some(error) = results.iter().find_map(Tensor::error) {
+        return Err(error.clone());
+    }
+    let mut results = results.into_iter();
+    let values = forms.iter().map(|form| form.value(&mut results)).collect::<Option<Vec<_>>>();
+    values.ok_or_else(|| Diagnostic::new("its branches have different numbers of results"))
 }
 
 fn number(value: &Value) -> Option<f64> {

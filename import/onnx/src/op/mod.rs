@@ -26,6 +26,7 @@ mod reduction;
 mod resize;
 mod sampled;
 mod selection;
+mod sequence;
 mod shape;
 mod signal;
 mod spatial;
@@ -88,6 +89,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         selection::ROWS,
         suppression::ROWS,
         sampled::ROWS,
+        sequence::ROWS,
         determinant::ROWS,
         n_grams::ROWS,
         flex_attention::ROWS,

@@ -8,6 +8,9 @@ use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
 
 pub(super) const ROWS: &[Row] = &[row("TfIdfVectorizer", 9, tf_idf)];
 
+/// Most pairs of a length and of a distance between items: each is a few equations.
+const MOST_KINDS: i64 = 1024;
+
 fn tf_idf(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let x = call.ranked(0, 1)?;
     if x.rank() > 2 || !x.dtype().is_integer() {
@@ -21,7 +24,9 @@ fn tf_idf(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         (list("pool_int64s")?, list("ngram_counts")?, list("ngram_indexes")?);
     let [shortest, longest] = [call.int("min_gram_length", 1)?, call.int("max_gram_length", 1)?];
     let skips = call.int("max_skip_count", 0)?;
-    listed(&[longest, skips.max(0)])?;
+    if skips < 0 || longest.saturating_mul(skips + 1) > MOST_KINDS {
+        return call.refuse("max_skip_count", format_args!("{skips} for up to {longest} items"));
+    }
     let length = x.shape()[x.rank() - 1]
         .as_constant()
         .ok_or_else(|| refuse(Class::Shape, format!("n-grams of {}", x.ty())))?;

@@ -37,8 +37,10 @@ fn effect(row: &Row) -> Option<Effect> {
     match row.name {
         "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze" | "Expand" | "Tile"
         | "Trilu" | "DepthToSpace" | "SpaceToDepth" | "Gather" | "GatherElements" | "GatherND"
-        | "Slice" | "Split" | "ReverseSequence" | "CenterCropPad" | "Compress" | "Pad" | "Sign"
-        | "Relu" | "TensorScatter" | "ReduceMax" | "ReduceMin" => keeps(0, usize::MAX),
+        | "Slice" | "Split" | "SplitToSequence" | "ReverseSequence" | "CenterCropPad"
+        | "Compress" | "Pad" | "Sign" | "Relu" | "TensorScatter" | "ReduceMax" | "ReduceMin" => {
+            keeps(0, usize::MAX)
+        }
         "TopK" | "Unique" => keeps(0, 1),
         "Where" => keeps(1, 1),
         "OneHot" => keeps(2, 1),
@@ -103,15 +105,24 @@ impl Carried {
     /// ONNX has no arithmetic of it.
     pub fn results(&self, mut results: Vec<Value>) -> Result<Vec<Value>> {
         for result in results.iter_mut().take(self.results) {
-            if let Value::Tensor(carrier) = result {
+            self.restore(result)?;
+        }
+        Ok(results)
+    }
+
+    fn restore(&self, result: &mut Value) -> Result<()> {
+        match result {
+            Value::Tensor(carrier) => {
                 let own = match self.computed {
                     true => self.narrow.restored(carrier)?,
                     false => carrier.clone(),
                 };
                 *result = Value::Narrow(self.narrow, own);
             }
+            Value::Sequence(values) => values.iter_mut().try_for_each(|v| self.restore(v))?,
+            _ => {}
         }
-        Ok(results)
+        Ok(())
     }
 }
 

@@ -73,7 +73,7 @@ fn regions(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let scaled = regions.convert(x.dtype().wide()) * call.float("spatial_scale", 1.0)? - half;
     let count = regions.shape()[0].clone();
     let mut at = vec![];
-    for axis in 0..2usize {
+    for (axis, bins) in counts.into_iter().enumerate() {
         let column = |n: i64| scaled.slice_axis(1, n, n + 1);
         let (low, high) = (column(1 - axis as i64), column(3 - axis as i64));
         let length = &high - &low;
@@ -82,7 +82,7 @@ fn regions(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
             true => length.binary(Binary::Max, &length.ones_like()),
             false => length,
         };
-        let steps = counts[axis] * samples;
+        let steps = bins * samples;
         let shares = (0..steps).map(|n| (n as f64 + 0.5) / steps as f64).collect();
         let shares = Literal::from_vec(&[1, steps as usize], shares)?.convert(low.dtype());
         at.push(low + length * Tensor::constant(shares));

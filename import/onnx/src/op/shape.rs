@@ -138,28 +138,6 @@ pub(super) const ROWS: &[Row] = &[
     row("Range", 11, range),
     row("DepthToSpace", 1, |call| blocks(call, true)),
     row("SpaceToDepth", 1, |call| blocks(call, false)),
-    row("SequenceConstruct", 11, |call| {
-        let all = (0..call.count()).map(|n| call.value(n).cloned()).collect::<Result<Vec<_>>>()?;
-        Ok(vec![Value::Sequence(all)])
-    }),
-    row("SequenceAt", 11, |call| {
-        let values = sequence(call, 0)?;
-        let at = element(values.len(), call.ints(1)?.first().copied().unwrap_or(0))?;
-        Ok(vec![values[at].clone()])
-    }),
-    row("SequenceLength", 11, |call| {
-        let length = Literal::full(&[], Scalar::of(sequence(call, 0)?.len() as i64));
-        one(Tensor::constant(length))
-    }),
-    row("ConcatFromSequence", 11, |call| {
-        let parts = sequence(call, 0)?;
-        let parts = parts.iter().map(|value| call.as_tensor(value)).collect::<Result<Vec<_>>>()?;
-        let axis = call.int("axis", 0)?;
-        one(match call.flag("new_axis", false)? {
-            true => Tensor::stack(&parts, axis),
-            false => Tensor::concatenate(&parts, axis),
-        })
-    }),
 ];
 
 /// The shape of two that broadcast: their last axes correspond, and an extent of 1 is repeated.
@@ -179,7 +157,9 @@ fn shape_of(call: &Call<'_, '_, '_>, n: usize) -> Result<Vec<Dim>> {
         Value::Tensor(tensor) | Value::Narrow(_, tensor) => tensor.shape().to_vec(),
         Value::Initial(initial) => initial.literal.ty().shape,
         Value::Dims(dims) => dims.shape().into_iter().map(Dim::from).collect(),
-        Value::Sequence(_) => return Err(refuse(Class::Container, "the shape of a sequence")),
+        Value::Sequence(_) | Value::Absent => {
+            return Err(refuse(Class::Container, "the shape of a sequence"));
+        }
     })
 }
 
@@ -384,17 +364,4 @@ fn blocks(call: &Call<'_, '_, '_>, to_space: bool) -> Result<Vec<Value>> {
         other => return call.refuse("mode", other),
     };
     one(moved.reshape([batch, inner, rows, columns]))
-}
-
-fn sequence<'v>(call: &'v Call<'_, '_, '_>, n: usize) -> Result<&'v [Value]> {
-    match call.value(n)? {
-        Value::Sequence(values) => Ok(values),
-        _ => Err(Diagnostic::new(format!("operand {n} is no sequence"))),
-    }
-}
-
-fn element(length: usize, at: i64) -> Result<usize> {
-    let index = if at < 0 { at + length as i64 } else { at };
-    let index = usize::try_from(index).ok().filter(|index| *index < length);
-    index.ok_or_else(|| Diagnostic::new(format!("element {at} of a sequence of {length}")))
 }

@@ -1,6 +1,7 @@
 //! Models that are made here: names, parameters, dimension variables, functions, bodies, and files
 //! that are wrong. The ops have ONNX's own tests.
 
+mod container;
 mod counted;
 mod mutants;
 mod narrow;
