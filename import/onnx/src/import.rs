@@ -59,8 +59,8 @@ pub struct Imported {
     /// The names of the model's inputs and outputs, by those of the function. An element of a
     /// sequence has the sequence's name, a dot and its number.
     pub names: BTreeMap<String, String>,
-    /// The dtypes of those inputs and outputs, by their names in the function, that are a dtype which
-    /// programs lack. They are i32 or f32 in the function, and a caller gives numbers of the dtype.
+    /// The dtypes of inputs and outputs that are a dtype which programs lack, by their names in the
+    /// function. They are i32 or f32 in the function, and a caller gives numbers of the dtype.
     pub narrow: BTreeMap<String, Narrow>,
     /// The parameters that are running statistics of a `BatchNormalization`. No gradient is meant
     /// to change them.

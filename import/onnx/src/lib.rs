@@ -12,8 +12,8 @@
 //! - [`import`] walks the nodes and keeps a [`Value`] for each name. What is known at import, such
 //!   as shapes and what is computed from them, is a number or a polynomial of dimension variables,
 //!   never an equation.
-//! - [`narrow`] has the dtypes of ONNX that programs lack, such as integers of 16 and 4 bits. A wider
-//!   dtype carries them.
+//! - [`narrow`] has the dtypes of ONNX that programs lack, such as integers of 16 and 4 bits. A
+//!   wider dtype carries them.
 //! - [`op`] has the table of ONNX ops. A rule builds the op's results with the methods that users
 //!   have, so an op that the library lacks is added there, for everybody.
 //!

@@ -1,9 +1,9 @@
 //! Dtypes of ONNX that programs lack.
 //!
-//! A tensor of such a dtype is one of a wider dtype in the program, its *carrier*: i32 for integers,
-//! f32 for floats. Its numbers are always among those of the narrow dtype. What computes numbers
-//! that may not be brings them back: integers lose their higher bits, as in ONNX, and floats are
-//! rounded to nearest even.
+//! A tensor of such a dtype is one of a wider dtype in the program, its *carrier*: i32 for
+//! integers, f32 for floats. Its numbers are always among those of the narrow dtype. What computes
+//! numbers that may not be brings them back: integers lose their higher bits, as in ONNX, and
+//! floats are rounded to nearest even.
 //!
 //! The importer carries the narrow dtype beside the tensor ([`Value::Narrow`](crate::Value)).
 //! [`op`](crate::op) has a table of what each op makes of it.
@@ -164,8 +164,8 @@ impl Narrow {
     }
 
     /// Numbers of any dtype in this one. Integers lose their higher bits, and floats are truncated
-    /// to integers. With `saturate`, a float beyond the range becomes the greatest, else NaN, if the
-    /// dtype has it.
+    /// to integers. With `saturate`, a float beyond the range becomes the greatest of its sign, and
+    /// else NaN, if the dtype has it.
     pub(crate) fn cast(self, x: &Tensor, saturate: bool) -> Tensor {
         let x = x.convert(self.carrier());
         match self.form() {

@@ -43,8 +43,8 @@ impl Class {
             Class::Op => "export the model with ops of the table in docs/onnx.md",
             Class::Attribute => "export the model without it",
             Class::DType => {
-                "export the model, or cast before this node, in f32, f16, bf16, f64 or integers of 8, \
-                 32 or 64 bits"
+                "export the model in f32, f16, bf16, f64 or integers of 8, 32 or 64 bits, or cast \
+                 to one of them before this node"
             }
             Class::Shape => "cut the model before this node, or give it extents that are known",
             Class::Operand => "fix the input that it comes from by `--bind-input NAME=@FILE.npy`",

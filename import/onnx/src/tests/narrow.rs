@@ -191,7 +191,7 @@ fn an_op_without_a_rule_for_a_dtype_refuses_it() {
     };
     let error = refused(&matrices("MatMul"));
     assert!(error.contains("an operand of int16") && error.contains("(dtype)"), "{error}");
-    assert!(error.contains("cast before this node"), "{error}");
+    assert!(error.contains("cast to one of them before this node"), "{error}");
     let mut mixed = pair("Add", I16);
     mixed.graph.as_mut().unwrap().input[1] = input("b", 6, &[Some("n")]);
     let error = refused(&mixed);
