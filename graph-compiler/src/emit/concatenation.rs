@@ -10,7 +10,7 @@ use wengert_core::Op;
 use wengert_core::nest::Affine;
 
 /// Maximum number of parts of an axis.
-pub(crate) const MOST: usize = 8;
+const MOST: usize = 8;
 /// Minimum length of a part of the last axis, along which executors vectorize.
 pub(crate) const LEAST: usize = 16;
 

@@ -10,7 +10,7 @@ mod affine;
 mod concatenation;
 
 pub(crate) use affine::simplify;
-pub(crate) use concatenation::{LEAST, MOST, Parts};
+pub(crate) use concatenation::{LEAST, Parts};
 
 use crate::view::{View, Work, flatten};
 use rustc_hash::FxHashMap;

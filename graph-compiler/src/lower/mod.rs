@@ -10,8 +10,8 @@
 //!
 //! After emission the nest is simplified, with the same results: [`pieces`] splits axes where the
 //! parts of concatenations meet, [`hoist`] moves row-invariant instructions out of the inner
-//! loops, [`collapse`] merges adjacent axes where every access permits, so that executors see
-//! long vectors.
+//! loops, [`spans`] splits those loops as `pieces` does, [`collapse`] merges adjacent axes where
+//! every access permits, so that executors see long vectors.
 
 mod assemble;
 mod collapse;
@@ -20,6 +20,8 @@ mod hoist;
 mod name;
 mod pieces;
 mod regions;
+mod restrict;
+mod spans;
 
 pub(crate) use assemble::{Body, assemble};
 pub(crate) use name::Names;
@@ -82,7 +84,7 @@ pub(crate) fn lower(
     }
     let Lowering { emitter, reads, writes, .. } = lowering;
     let nest = pieces::pieces(emitter.builder.finish_unverified()?);
-    let nest = collapse::collapse(&hoist::hoist(&nest));
+    let nest = collapse::collapse(&spans::spans(hoist::hoist(&nest)));
     let (nest, reads) = without_unused(nest, reads);
     Ok(LoweredNest { nest: Verified::new(nest.renumber())?, reads, writes })
 }

@@ -17,17 +17,15 @@
 //!
 //! Rows are independent, so several of them may be computed as one.
 
-use crate::emit::{LEAST, MOST};
-use rustc_hash::FxHashMap;
-use wengert_core::id::IdVec;
-use wengert_core::nest::bounds::{Interval, Ranges};
-use wengert_core::nest::{
-    Access, Affine, AxisId, BufferRole, Guard, Instr, Nest, Phase, Reg, ScalarOp, Term, verify,
-};
-use wengert_core::{DType, Scalar};
+use super::restrict::{Restricted, guards, mentions};
+use crate::emit::LEAST;
+use wengert_core::nest::{Affine, AxisId, BufferRole, Instr, Nest, Phase, Term, verify};
 
 /// Maximum number of elements of a window.
 const WINDOW: i64 = 4;
+/// Maximum number of parts of an axis. An Inception module concatenates parts of 352, 320, 224 and
+/// 128 channels: 32 parts of 32.
+const PARTS: usize = 32;
 /// Maximum number of axes that are cut.
 const AXES: usize = 3;
 /// Maximum number of instructions after the cut.
@@ -86,7 +84,7 @@ fn parts(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
     }
     let last = nest.parallel.last() == Some(&axis);
     let count = extent / length.max(1);
-    let fits = cut && count <= MOST && (!last || length >= LEAST);
+    let fits = cut && count <= PARTS && (!last || length >= LEAST);
     fits.then_some(Cut { axis, count, step: 1, shift: length as i64 })
 }
 
@@ -118,20 +116,6 @@ fn turns(nest: &Nest, phase: &Phase, axis: AxisId) -> Option<Cut> {
     nest.axes[axis].extent.is_multiple_of(count).then_some(Cut { axis, count, step, shift: 1 })
 }
 
-fn guards(instr: &Instr) -> &[Guard] {
-    match instr {
-        Instr::Load { access, .. } | Instr::Store { access, .. } => &access.guards,
-        Instr::Test { guards, .. } => guards,
-        Instr::Scalar { .. } | Instr::Const { .. } | Instr::Index { .. } | Instr::Prefix(_) => &[],
-    }
-}
-
-fn mentions(expression: &Affine, axis: AxisId) -> bool {
-    let mut found = false;
-    expression.visit_terms(&mut |term| found |= *term == Term::Axis(axis));
-    found
-}
-
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -140,152 +124,17 @@ fn gcd(a: usize, b: usize) -> usize {
 fn cut_at(nest: &Nest, phase: &Phase, cut: Cut) -> Nest {
     let mut short = nest.clone();
     short.axes[cut.axis].extent /= cut.count;
-    let mut cutting = Cutting {
-        short: &short,
-        cut,
-        registers: IdVec::default(),
-        body: vec![],
-        truths: FxHashMap::default(),
-    };
+    let mut registers = nest.registers.clone();
+    let mut body = vec![];
     for part in 0..cut.count as i64 {
-        cutting.part(nest, phase, part);
+        let value = Affine::axis(cut.axis).scale(cut.step).offset(cut.shift * part);
+        let mut restricted = Restricted::new(&short, cut.axis, value, registers);
+        restricted.extend(nest, phase);
+        body.extend(restricted.body);
+        registers = restricted.registers;
     }
-    let Cutting { registers, body, .. } = cutting;
     let phases = vec![Phase { axes: vec![], body, reductions: vec![] }];
-    Nest { phases, registers, ..short.clone() }.without_dead_code().renumber()
-}
-
-struct Cutting<'n> {
-    /// The nest with the shortened axis.
-    short: &'n Nest,
-    cut: Cut,
-    registers: IdVec<Reg, DType>,
-    body: Vec<Instr>,
-    /// Predicates with known values.
-    truths: FxHashMap<Reg, bool>,
-}
-
-impl Cutting<'_> {
-    /// Emits the body for a part.
-    fn part(&mut self, nest: &Nest, phase: &Phase, part: i64) {
-        let mut names: IdVec<Reg, Option<Reg>> = nest.registers.ids().map(|_| None).collect();
-        for instr in &phase.body {
-            let name = |reg: Reg| names[reg].expect("a register is written before it is read");
-            let (instr, known) = self.decided(self.shifted(instr, part, &name));
-            if let Some(known) = known {
-                instr.results().iter().for_each(|old| names[*old] = Some(known));
-                continue;
-            }
-            if guards(&instr).iter().any(|guard| self.holds(guard) == Some(false)) {
-                // A store that never happens. Loads and tests have known results here.
-                continue;
-            }
-            let instr = self.with_fresh_results(instr, nest, &mut names);
-            if let Instr::Const { result, value } = &instr
-                && value.dtype() == DType::Bool
-            {
-                self.truths.insert(*result, *value == Scalar::of(true));
-            }
-            self.body.push(instr);
-        }
-    }
-
-    /// Whether a guard always holds or never; `None` if it depends on the index.
-    fn holds(&self, guard: &Guard) -> Option<bool> {
-        let values = Ranges::new(self.short, &[]).of(&guard.index);
-        let (low, high) = (i128::from(guard.low), i128::from(guard.high));
-        match () {
-            () if values.within(low, high) => Some(true),
-            () if values.intersect(Interval { low, high: high - 1 }).is_empty() => Some(false),
-            () => None,
-        }
-    }
-
-    /// An instruction of the part, with renamed operands.
-    fn shifted(&self, instr: &Instr, part: i64, name: &dyn Fn(Reg) -> Reg) -> Instr {
-        let Cut { step, shift, .. } = self.cut;
-        let axis = |axis: AxisId| match axis == self.cut.axis {
-            true => Affine::axis(axis).scale(step).offset(shift * part),
-            false => Affine::axis(axis),
-        };
-        let ranges = Ranges::new(self.short, &[]);
-        let affine = |e: &mut Affine| {
-            *e = ranges.simplify(&e.substitute(&axis, &|reg| Affine::reg(name(reg))))
-        };
-        let access = |access: &mut Access| {
-            access.indices.iter_mut().for_each(affine);
-            access.guards.iter_mut().for_each(|guard| affine(&mut guard.index));
-        };
-        let mut instr = instr.clone();
-        match &mut instr {
-            Instr::Scalar { operands, .. } => operands.iter_mut().for_each(|reg| *reg = name(*reg)),
-            Instr::Const { .. } => {}
-            Instr::Index { value, .. } => affine(value),
-            Instr::Test { guards, .. } => {
-                guards.iter_mut().for_each(|guard| affine(&mut guard.index))
-            }
-            Instr::Load { access: of, fill, .. } => {
-                access(of);
-                fill.iter_mut().for_each(|reg| *reg = name(*reg));
-            }
-            Instr::Store { access: of, value, .. } => {
-                access(of);
-                *value = name(*value);
-            }
-            Instr::Prefix(_) => unreachable!("a nest with prefixes is not cut"),
-        }
-        instr
-    }
-
-    /// The instruction without the guards that always hold, and the register that already has its
-    /// result, if any.
-    fn decided(&self, mut instr: Instr) -> (Instr, Option<Reg>) {
-        let never = guards(&instr).iter().any(|guard| self.holds(guard) == Some(false));
-        let known = match &mut instr {
-            Instr::Load { fill, .. } if never => *fill,
-            Instr::Load { access, fill, .. } => {
-                access.guards.retain(|guard| self.holds(guard).is_none());
-                *fill = fill.filter(|_| !access.guards.is_empty());
-                None
-            }
-            Instr::Store { access, .. } if !never => {
-                access.guards.retain(|guard| self.holds(guard).is_none());
-                None
-            }
-            Instr::Scalar { op: ScalarOp::Select, operands, .. } => {
-                self.truths.get(&operands[0]).map(|truth| operands[if *truth { 1 } else { 2 }])
-            }
-            _ => None,
-        };
-        if let Instr::Test { result, guards } = &mut instr {
-            guards.retain(|guard| self.holds(guard) != Some(true));
-            if never || guards.is_empty() {
-                return (Instr::Const { result: *result, value: Scalar::of(!never) }, None);
-            }
-        }
-        (instr, known)
-    }
-
-    fn with_fresh_results(
-        &mut self,
-        mut instr: Instr,
-        nest: &Nest,
-        names: &mut IdVec<Reg, Option<Reg>>,
-    ) -> Instr {
-        match &mut instr {
-            Instr::Scalar { result, .. }
-            | Instr::Const { result, .. }
-            | Instr::Index { result, .. }
-            | Instr::Test { result, .. }
-            | Instr::Load { result, .. } => {
-                let fresh = self.registers.push(nest.registers[*result]);
-                names[*result] = Some(fresh);
-                *result = fresh;
-            }
-            Instr::Store { .. } | Instr::Prefix(_) => {}
-        }
-        instr
-    }
+    Nest { phases, registers, ..short }.without_dead_code().renumber()
 }
 
 #[cfg(test)]
