@@ -110,7 +110,7 @@ pub fn images_in_place<D: Device>() {
         rhs_dilation,
     });
     // The kernel reads the input's cotangent without packing only if the stride is 1.
-    let channels = prop_oneof![Just(8usize), Just(16), Just(32), Just(48), 1usize..5];
+    let channels = prop_oneof![Just(8usize), Just(16), Just(24), Just(32), Just(48), 1usize..5];
     let few = prop_oneof![Just(16usize), Just(48), 1usize..5];
     let window = prop::collection::vec(axis, 1..3);
     let sizes = (0usize..4, 1usize..3, few, channels);
@@ -159,6 +159,9 @@ pub fn pointwise<D: Device>() {
     check_all::<D>(3, 2, [10, 24], window(12), DType::F64);
     check_all::<D>(3, 1, [17, 5], window(12), DType::F16);
     check_all::<D>(2, 1, [40, 24], window(7), DType::F32);
+    // Groups whose columns are a few vectors and a part of one.
+    check_all::<D>(1, 4, [34, 34], window(9), DType::F32);
+    check_all::<D>(1, 2, [21, 67], window(8), DType::F64);
 }
 
 /// Groups with one or two channels each.

@@ -87,23 +87,26 @@ impl Axis {
 impl Direct {
     /// For products of patches with `columns` columns of numbers of `size` bytes; `None` if
     /// another method is better. `sums` are those over positions; other sums may be `rounded`.
+    /// Numbers that are widened need `whole` vectors of columns: else the runs of pairs are those
+    /// of copied patches.
     pub fn new(
         patches: &Patches,
         columns: usize,
         size: usize,
         sums: bool,
         rounded: bool,
+        whole: bool,
     ) -> Option<Direct> {
         let [first, line, position] = patches.axes();
         let one = first.rows == 1 && first.taps == 1 && first.source == 1 && first.offset == 0;
         let exact = [line, position].iter().all(|a| a.divisor == 1 && a.taps > 0);
         let (channels, all_channels) = patches.all_channels();
         let steps = line.taps * position.taps * channels;
-        let whole = columns > 0 && (columns * size).is_multiple_of(LINE);
+        let fits = columns > 0 && (!(whole || sums) || (columns * size).is_multiple_of(LINE));
         let small = if sums { steps.saturating_mul(columns) <= FILTER } else { steps <= STEPS };
         let many =
             steps > 0 && line.taps * position.taps > 1 && line.rows * position.rows >= POSITIONS;
-        if !(one && exact && whole && small && many) {
+        if !(one && exact && fits && small && many) {
             return None;
         }
         let width = position.extent(position.rows);

@@ -10,9 +10,9 @@
 //!
 //! The matrix of patches is either implicit ([direct]) or copied, one part that fits into the
 //! cache at a time ([patches]). It is copied if the source is dilated (zeros between its
-//! positions), if images are tiny or have three axes, if vectors of channels would not be whole,
-//! or if the filter is so large that its panels must be packed. This depends on the call only, and
-//! not on the batch.
+//! positions), if images are tiny or have three axes, if vectors of channels would not be whole
+//! (in halves, or in a sum over positions), or if the filter is so large that its panels must be
+//! packed. This depends on the call only, and not on the batch.
 //!
 //! # Order
 //!
@@ -100,7 +100,8 @@ impl Compile for Convolution {
         let sums = self.direction == Direction::FilterGradient;
         let depthwise = is_depthwise(self);
         let direct = if self.dtype.is_float() && !depthwise {
-            Direct::new(&patches, columns_of(self), size, sums, rounds(self))
+            let whole = self.dtype.is_half();
+            Direct::new(&patches, columns_of(self), size, sums, rounds(self), whole)
         } else {
             None
         };

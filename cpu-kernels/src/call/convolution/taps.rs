@@ -82,11 +82,7 @@ unsafe fn load<V: Vector>(at: *const V::Number, lanes: Lanes) -> V {
     unsafe {
         match lanes {
             Lanes::All => V::load(at),
-            Lanes::First(count) => {
-                let mut numbers = V::zero();
-                at.copy_to_nonoverlapping((&raw mut numbers).cast(), count);
-                numbers
-            }
+            Lanes::First(count) => V::load_first(at, count),
         }
     }
 }
@@ -100,9 +96,7 @@ unsafe fn store<V: Vector>(numbers: V, at: *mut V::Number, lanes: Lanes) {
     unsafe {
         match lanes {
             Lanes::All => numbers.store(at),
-            Lanes::First(count) => {
-                (&raw const numbers).cast::<V::Number>().copy_to_nonoverlapping(at, count);
-            }
+            Lanes::First(count) => numbers.store_first(at, count),
         }
     }
 }

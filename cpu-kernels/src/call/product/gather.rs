@@ -25,17 +25,19 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
 ) {
     let wide = 2 * V::LANES;
     let (mut rhs, mut out, mut left) = (strip.rhs, strip.out, strip.columns);
-    // SAFETY: the panels are within the columns; at most half a panel remains, since columns are
-    // whole vectors.
+    // SAFETY: the tiles are within the columns.
     unsafe {
-        while left >= wide {
-            any_tile::<V, ROWS, 2>(strip, gather, rhs, out);
-            rhs = rhs.add(strip.panel);
-            out = out.add(wide);
-            left -= wide;
-        }
-        if left > 0 {
-            any_tile::<V, ROWS, 1>(strip, gather, rhs, out);
+        while left > 0 {
+            let columns = left.min(wide);
+            match (columns > V::LANES, columns.is_multiple_of(V::LANES)) {
+                (true, true) => any_tile::<V, ROWS, 2, false>(strip, gather, rhs, out, columns),
+                (true, false) => any_tile::<V, ROWS, 2, true>(strip, gather, rhs, out, columns),
+                (false, true) => any_tile::<V, ROWS, 1, false>(strip, gather, rhs, out, columns),
+                (false, false) => any_tile::<V, ROWS, 1, true>(strip, gather, rhs, out, columns),
+            }
+            rhs = rhs.wrapping_add(strip.panel);
+            out = out.wrapping_add(wide);
+            left -= columns;
         }
     }
 }
@@ -47,34 +49,43 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
 ///
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn any_tile<V: Vector, const ROWS: usize, const WIDE: usize>(
+unsafe fn any_tile<V: Vector, const ROWS: usize, const WIDE: usize, const PART: bool>(
     strip: &Strip<V::Number>,
     gather: &Gather<'_>,
     rhs: *const V::Number,
     out: *mut V::Number,
+    columns: usize,
 ) {
     let may_exchange = !V::PAIRED && size_of::<V::Number>() == size_of::<f32>();
     // SAFETY: the caller's promise is the same.
     unsafe {
         if may_exchange && gather.exchanged {
-            tile::<V, ROWS, WIDE, true>(strip, gather, rhs, out);
+            tile::<V, ROWS, WIDE, PART, true>(strip, gather, rhs, out, columns);
         } else {
-            tile::<V, ROWS, WIDE, false>(strip, gather, rhs, out);
+            tile::<V, ROWS, WIDE, PART, false>(strip, gather, rhs, out, columns);
         }
     }
 }
 
-/// One tile, of `WIDE` vectors in a row; `EXCHANGED` is that of the gather.
+/// One tile, of `WIDE` vectors in a row. If it is a `PART`, the last vector has fewer columns than
+/// lanes. `EXCHANGED` is that of the gather.
 ///
 /// # Safety
 ///
-/// As for [`strip`], with a panel of rhs and rows of out of `WIDE` vectors.
+/// As for [`strip`], with rows of so many columns of rhs and out.
 #[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED: bool>(
+unsafe fn tile<
+    V: Vector,
+    const ROWS: usize,
+    const WIDE: usize,
+    const PART: bool,
+    const EXCHANGED: bool,
+>(
     strip: &Strip<V::Number>,
     gather: &Gather<'_>,
     mut rhs: *const V::Number,
     out: *mut V::Number,
+    columns: usize,
 ) {
     let rows: &[usize; ROWS] = gather.rows[..ROWS].try_into().expect("the slice has so many");
     let lhs = strip.lhs.cast::<V::Unit>();
@@ -85,12 +96,18 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED:
     }
     let rows_of_pair = if V::PAIRED { 1 } else { 2 };
     let mut sums = [[V::zero(); WIDE]; ROWS];
+    // Columns of the last vector.
+    let last = columns - (WIDE - 1) * V::LANES;
     // SAFETY: the caller guarantees the memory read and written.
     unsafe {
         if strip.add {
             for (i, row) in sums.iter_mut().enumerate() {
                 for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = V::load(out.add(i * strip.out_row + v * V::LANES));
+                    let at = out.add(i * strip.out_row + v * V::LANES);
+                    *sum = match PART && v + 1 == WIDE {
+                        true => V::load_first(at, last),
+                        false => V::load(at),
+                    };
                 }
             }
         }
@@ -100,7 +117,10 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED:
                 let mut right = [V::zero(); WIDE];
                 for (v, y) in right.iter_mut().enumerate() {
                     let numbers = rhs.wrapping_add(v * V::LANES);
-                    *y = V::load(numbers);
+                    *y = match PART && v + 1 == WIDE {
+                        true => V::load_first(numbers, last),
+                        false => V::load(numbers),
+                    };
                     fetch(numbers.wrapping_add(gather.ahead));
                 }
                 for (i, row) in sums.iter_mut().enumerate() {
@@ -138,7 +158,12 @@ unsafe fn tile<V: Vector, const ROWS: usize, const WIDE: usize, const EXCHANGED:
         // Borrowed: an array that a loop consumes is first copied through memory.
         for (i, row) in sums.iter().enumerate() {
             for (v, sum) in row.iter().enumerate() {
-                sum.store(out.add(i * strip.out_row + v * V::LANES));
+                let at = out.add(i * strip.out_row + v * V::LANES);
+                if PART && v + 1 == WIDE {
+                    sum.store_first(at, last);
+                } else {
+                    sum.store(at);
+                }
             }
         }
     }

@@ -166,8 +166,8 @@ impl<T> Kernels<T> {
     ///
     /// # Safety
     ///
-    /// As for [`strip`](Self::strip), for the memory that `gather` names; columns are whole
-    /// vectors.
+    /// As for [`strip`](Self::strip), for the memory that `gather` names. No memory of rhs behind
+    /// the columns is read.
     pub unsafe fn gathering(&self, rows: usize, strip: &Strip<T>, gather: &Gather<'_>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.gathering[rows - 1](strip, gather) }

@@ -6,14 +6,19 @@ use super::epilogue::Epilogue;
 use super::pack::{SIDE, SLACK};
 use super::packing::Rows;
 use super::prefetch::{Behind, Prefetch};
-use super::strip::Strip;
+use super::strip::{Gather, Strip};
 use super::{
-    COLUMNS, DEPTH, LARGEST, Made, Panels, Part, WIDENED, few, lying_block, parts, take,
+    COLUMNS, DEPTH, LARGEST, Made, Panels, Part, STRIPS, WIDENED, few, lying_block, parts, take,
     widened_room,
 };
 use crate::call::element::{Element, Number};
 use crate::call::panel::View;
 use std::ops::Range;
+
+/// Most columns for which lhs is read unpacked.
+const GATHERED: usize = 128;
+/// Rows of lhs that are a multiple of so many numbers apart compete for the same lines of a cache.
+const COINCIDING: usize = 512;
 
 /// How a strip reads rhs.
 #[derive(Clone, Copy, PartialEq)]
@@ -120,7 +125,8 @@ impl<T: Element> Part<'_, T> {
         let rhs = self.rhs.from(terms.start, columns.start);
         // Columns that need not be packed beforehand. No pair may lack its second row.
         let lies = rhs.column == 1 && (!T::HALF || self.pairs && depth.is_multiple_of(2));
-        let lying = if lies { columns.len() / wide * wide } else { 0 };
+        let gathers = self.gathers(columns.len());
+        let lying = if lies && !gathers { columns.len() / wide * wide } else { 0 };
         let mut use_of_rhs = match () {
             () if lying == 0 => Use::Packed,
             () if m <= lying_block::<T>(depth, rhs.row, high) => Use::Lying,
@@ -156,6 +162,18 @@ impl<T: Element> Part<'_, T> {
                 let start_of = |strip: usize| first + height * strip / strips;
                 for n in 0..strips {
                     let rows = start_of(n)..start_of(n + 1);
+                    if let (Rows::Numbers(lhs), true) = (lhs, gathers) {
+                        self.gathered(
+                            lhs.from(rows.start - first, 0),
+                            rows.clone(),
+                            &block,
+                            panels,
+                        );
+                        if terms.end == k {
+                            done(Made { rows, columns: columns.clone(), finished: true });
+                        }
+                        continue;
+                    }
                     lhs.pack(self.simd, rows.start - first, [rows.len(), depth], panels.lhs);
                     let spread = use_of_rhs == Use::Packed && columns.len() >= 2 * wide;
                     let ahead = match strips - n {
@@ -205,6 +223,49 @@ impl<T: Element> Part<'_, T> {
                 }
             }
         }
+    }
+
+    /// Whether lhs is read unpacked, since few columns use each of its elements. The addresses of
+    /// a strip's rows must not compete for the same lines of a cache.
+    fn gathers(&self, columns: usize) -> bool {
+        let [m, _, _] = self.size;
+        let few = columns <= GATHERED && m >= STRIPS * self.kernels.rows();
+        let apart = self.lhs.column == 1 && !self.lhs.row.is_multiple_of(COINCIDING);
+        !T::HALF && few && apart && !self.epilogue.adds() && !self.one_strip
+    }
+
+    /// Computes a strip from an unpacked lhs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`]; rhs is packed.
+    unsafe fn gathered(
+        &self,
+        lhs: View<T::Wide>,
+        rows: Range<usize>,
+        Block { columns, terms }: &Block,
+        panels: &Panels<T::Wide>,
+    ) {
+        let (depth, wide) = (terms.len(), self.kernels.columns);
+        let offsets: [usize; LARGEST[0]] = std::array::from_fn(|row| row * lhs.row);
+        let gather =
+            Gather { rows: &offsets, runs: &[0], length: depth, exchanged: false, ahead: 0 };
+        let strip = Strip {
+            depth,
+            lhs: lhs.at,
+            lhs_step: 1,
+            rhs: panels.rhs,
+            rhs_step: wide,
+            panel: depth * wide,
+            columns: columns.len(),
+            out: self.out.wrapping_add(rows.start * self.row + columns.start),
+            out_row: self.row,
+            add: self.add || terms.start > 0,
+            epilogue: Epilogue::NONE,
+            packed: panels.rhs,
+        };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.kernels.gathering(rows.len(), &strip, &gather) };
     }
 
     /// Computes a strip whose first `lying` columns are read from rhs as it is; they are packed for

@@ -45,6 +45,18 @@ pub(in crate::call) trait Vector: Copy {
     ///
     /// As many numbers as there are lanes are valid to read.
     unsafe fn load(at: *const Self::Number) -> Self;
+    /// The first `count` lanes from memory, and 0 in the others.
+    ///
+    /// # Safety
+    ///
+    /// `count` numbers, at most as many as there are lanes, are valid to read.
+    #[inline(always)]
+    unsafe fn load_first(at: *const Self::Number, count: usize) -> Self {
+        let mut numbers = Self::zero();
+        // SAFETY: the caller guarantees the memory, and the vector has the lanes.
+        unsafe { at.copy_to_nonoverlapping((&raw mut numbers).cast(), count) };
+        numbers
+    }
     /// Two vectors of neighbouring columns, from rows of terms at a distance of `row`. With
     /// [pairs](Self::PAIRED), these are two rows.
     ///
@@ -61,6 +73,16 @@ pub(in crate::call) trait Vector: Copy {
     ///
     /// As many numbers as there are lanes are valid to write.
     unsafe fn store(self, at: *mut Self::Number);
+    /// Stores the first `count` lanes.
+    ///
+    /// # Safety
+    ///
+    /// `count` numbers, at most as many as there are lanes, are valid to write.
+    #[inline(always)]
+    unsafe fn store_first(self, at: *mut Self::Number, count: usize) {
+        // SAFETY: the caller guarantees the memory, and the vector has the lanes.
+        unsafe { (&raw const self).cast::<Self::Number>().copy_to_nonoverlapping(at, count) };
+    }
     /// Stores the sums of neighbouring columns, rounded as
     /// [`Element::round`](crate::call::element::Element::round); only for [pairs](Self::PAIRED).
     ///
@@ -127,7 +149,8 @@ mod x86 {
 
     macro_rules! register {
         ($register:ident of $t:ident, $lanes:literal:
-            $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
+            $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident,
+            $load_first:expr, $store_first:expr) => {
             // The intrinsics require the machine's instructions. Callers of kernels compiled for
             // them must guarantee that.
             impl Vector for $register {
@@ -155,6 +178,19 @@ mod x86 {
                     unsafe { $store(at, self) }
                 }
                 #[inline(always)]
+                unsafe fn load_first(at: *const $t, count: usize) -> Self {
+                    debug_assert!(count <= $lanes);
+                    // SAFETY: the caller guarantees the memory of the first lanes; the others are
+                    // not accessed.
+                    unsafe { $load_first(at, count) }
+                }
+                #[inline(always)]
+                unsafe fn store_first(self, at: *mut $t, count: usize) {
+                    debug_assert!(count <= $lanes);
+                    // SAFETY: as for loads.
+                    unsafe { $store_first(at, count, self) }
+                }
+                #[inline(always)]
                 fn plus(self, x: Self) -> Self {
                     // SAFETY: the machine has the instruction.
                     unsafe { $add(self, x) }
@@ -175,16 +211,58 @@ mod x86 {
     }
     register!(__m256 of f32, 8:
         _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps
-        _mm256_add_ps _mm256_fmadd_ps);
+        _mm256_add_ps _mm256_fmadd_ps,
+        |at, count| _mm256_maskload_ps(at, lanes_of_8(count)),
+        |at, count, x| _mm256_maskstore_ps(at, lanes_of_8(count), x));
     register!(__m256d of f64, 4:
         _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd
-        _mm256_add_pd _mm256_fmadd_pd);
+        _mm256_add_pd _mm256_fmadd_pd,
+        |at, count| _mm256_maskload_pd(at, lanes_of_4(count)),
+        |at, count, x| _mm256_maskstore_pd(at, lanes_of_4(count), x));
     register!(__m512 of f32, 16:
         _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps
-        _mm512_add_ps _mm512_fmadd_ps);
+        _mm512_add_ps _mm512_fmadd_ps,
+        |at, count| _mm512_maskz_loadu_ps(first_lanes(count), at),
+        |at, count, x| _mm512_mask_storeu_ps(at, first_lanes(count), x));
     register!(__m512d of f64, 8:
         _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd
-        _mm512_add_pd _mm512_fmadd_pd);
+        _mm512_add_pd _mm512_fmadd_pd,
+        |at, count| _mm512_maskz_loadu_pd(first_lanes(count) as u8, at),
+        |at, count, x| _mm512_mask_storeu_pd(at, first_lanes(count) as u8, x));
+
+    /// The mask of the first lanes, at most 16.
+    #[inline(always)]
+    fn first_lanes(count: usize) -> u16 {
+        ((1u32 << count) - 1) as u16
+    }
+
+    /// The mask of the first lanes of eight.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX2.
+    #[inline(always)]
+    unsafe fn lanes_of_8(count: usize) -> __m256i {
+        // SAFETY: the caller guarantees the instructions.
+        unsafe {
+            let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes)
+        }
+    }
+
+    /// The mask of the first lanes of four.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX2.
+    #[inline(always)]
+    unsafe fn lanes_of_4(count: usize) -> __m256i {
+        // SAFETY: the caller guarantees the instructions.
+        unsafe {
+            let lanes = _mm256_setr_epi64x(0, 1, 2, 3);
+            _mm256_cmpgt_epi64(_mm256_set1_epi64x(count as i64), lanes)
+        }
+    }
 }
 
 /// Sums of products of bf16. As an operand: sixteen pairs of bf16, each in the bits of an f32
@@ -264,6 +342,16 @@ impl Vector for Pairs {
     unsafe fn load(at: *const f32) -> Self {
         // SAFETY: the caller guarantees it.
         Pairs(unsafe { Vector::load(at) })
+    }
+    #[inline(always)]
+    unsafe fn load_first(at: *const f32, count: usize) -> Self {
+        // SAFETY: the caller guarantees it.
+        Pairs(unsafe { Vector::load_first(at, count) })
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, at: *mut f32, count: usize) {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.0.store_first(at, count) }
     }
     #[inline(always)]
     unsafe fn unpacked(at: *const u16, row: usize) -> [Self; 2] {
