@@ -104,7 +104,7 @@ pub(crate) unsafe fn store_strided(
 
 /// Lanes that are tested together: if several axes are combined, the elements along the last one
 /// are contiguous.
-const RUN: usize = 16;
+pub(crate) const RUN: usize = 16;
 
 /// `destination[k] = base[offsets[k]]` for every k.
 ///
@@ -133,6 +133,107 @@ pub(crate) unsafe fn gather(destination: *mut u8, base: *const u8, offsets: &[i6
             destination = destination.add(offsets.len());
         }
     });
+}
+
+/// How the elements of a run of lanes lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Run {
+    /// Side by side.
+    Contiguous,
+    /// Lanes 2q and 2q + 1 have element q of two contiguous parts.
+    OfTwo,
+    /// Lanes 4q to 4q + 3 have element q of four contiguous parts. So lie channels that are shuffled
+    /// among four groups.
+    OfFour,
+    /// In no order that is known.
+    Apart,
+}
+
+/// How the elements of each run lie, if their offsets are these.
+pub(crate) fn runs(offsets: &[i64]) -> Vec<Run> {
+    let of = |offsets: &[i64]| {
+        let parts = |count: usize| {
+            let first = |k: usize| offsets[k % count].wrapping_add((k / count) as i64);
+            offsets.len() == RUN && offsets.iter().enumerate().all(|(k, o)| *o == first(k))
+        };
+        match () {
+            () if parts(1) => Run::Contiguous,
+            () if parts(2) => Run::OfTwo,
+            () if parts(4) => Run::OfFour,
+            () => Run::Apart,
+        }
+    };
+    offsets.chunks(RUN).map(of).collect()
+}
+
+/// [`gather`] of lanes whose [`runs`] are known: one for each [`RUN`] offsets.
+///
+/// # Safety
+///
+/// As for [`gather`]; the runs are those of the offsets.
+pub(crate) unsafe fn gather_runs(
+    destination: *mut u8,
+    base: *const u8,
+    offsets: &[i64],
+    runs: &[Run],
+    size: usize,
+) {
+    // SAFETY: the caller's promise.
+    with_size!(size, T => unsafe {
+        let (mut destination, base) = (destination.cast::<T>(), base.cast::<T>());
+        for (offsets, run) in offsets.chunks(RUN).zip(runs) {
+            let element = |lane: usize| base.wrapping_offset(offsets[lane] as isize);
+            let is_whole = offsets.len() == RUN;
+            match if is_whole { *run } else { Run::Apart } {
+                Run::Contiguous => {
+                    let run = element(0).cast::<[T; RUN]>().read_unaligned();
+                    destination.cast::<[T; RUN]>().write_unaligned(run);
+                }
+                Run::OfTwo => {
+                    let parts = [0, 1].map(|p| element(p).cast::<[T; RUN / 2]>().read_unaligned());
+                    let lanes: [T; RUN] = std::array::from_fn(|k| parts[k % 2][k / 2]);
+                    destination.cast::<[T; RUN]>().write_unaligned(lanes);
+                }
+                #[cfg(target_arch = "x86_64")]
+                Run::OfFour if size_of::<T>() == size_of::<f32>() => {
+                    let parts = [0, 1, 2, 3].map(|p| element(p).cast::<f32>());
+                    of_four(destination.cast(), parts);
+                }
+                Run::OfFour => {
+                    let parts =
+                        [0, 1, 2, 3].map(|p| element(p).cast::<[T; RUN / 4]>().read_unaligned());
+                    let lanes: [T; RUN] = std::array::from_fn(|k| parts[k % 4][k / 4]);
+                    destination.cast::<[T; RUN]>().write_unaligned(lanes);
+                }
+                Run::Apart => {
+                    for k in 0..offsets.len() {
+                        destination.add(k).write(element(k).read());
+                    }
+                }
+            }
+            destination = destination.add(offsets.len());
+        }
+    });
+}
+
+/// `destination[4q + p] = parts[p][q]` for q and p in `0..4`: a square of 4 × 4 is transposed. The
+/// compiler moves elements one by one if it is written as [`gather_runs`] writes others.
+///
+/// # Safety
+///
+/// Four numbers of each part are valid to read, and sixteen to write.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn of_four(destination: *mut f32, parts: [*const f32; 4]) {
+    use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
+    // SAFETY: the caller guarantees the memory; every machine of the architecture has SSE.
+    unsafe {
+        let [mut a, mut b, mut c, mut d] = parts.map(|part| _mm_loadu_ps(part));
+        _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+        for (q, lanes) in [a, b, c, d].into_iter().enumerate() {
+            _mm_storeu_ps(destination.add(4 * q), lanes);
+        }
+    }
 }
 
 /// `destination[k] = base[offsets[k]]` where `mask[k]` is not 0.
@@ -179,4 +280,44 @@ pub(crate) unsafe fn scatter_masked(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offsets of channels that are shuffled: those of `groups` groups of `length` channels.
+    fn shuffled(groups: i64, length: i64) -> Vec<i64> {
+        (0..groups * length).map(|k| k / groups + length * (k % groups)).collect()
+    }
+
+    #[test]
+    fn runs_are_gathered_as_single_elements_are() {
+        let tables = [
+            (shuffled(1, 40), Run::Contiguous),
+            (shuffled(2, 20), Run::OfTwo),
+            (shuffled(4, 34), Run::OfFour),
+            (shuffled(8, 4), Run::Apart),
+            ((0..40).rev().collect(), Run::Apart),
+        ];
+        for (table, first) in tables {
+            let runs = runs(&table);
+            assert_eq!((runs[0], runs.len()), (first, table.len().div_ceil(RUN)));
+            for size in [1, 2, 4, 8] {
+                let source: Vec<u64> = (0..table.len() as u64).map(|n| n * 0x0101_0307).collect();
+                // The last run may be shorter than in the table.
+                for count in [table.len(), table.len() - 5] {
+                    let mut found = [vec![0u64; table.len()], vec![0u64; table.len()]];
+                    let [plain, by_runs] = found.each_mut().map(|v| v.as_mut_ptr().cast::<u8>());
+                    let base = source.as_ptr().cast::<u8>();
+                    // SAFETY: both have as many elements as the table, each of at most 8 bytes.
+                    unsafe {
+                        gather(plain, base, &table[..count], size);
+                        gather_runs(by_runs, base, &table[..count], &runs, size);
+                    }
+                    assert_eq!(found[0], found[1], "{first:?} of {size} bytes");
+                }
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! compiled nest, which they check in debug builds only: register numbers are valid, and a
 //! register's block has as many lanes as the frame's block.
 
+use crate::kernels::moves::Run;
 use crate::memory::Span;
 use wengert_core::DType;
 
@@ -26,6 +27,7 @@ pub(super) struct Frame<'a> {
     pub masks: &'a mut [u8],
     /// Tables of lane differences.
     pub tables: &'a [Vec<i64>],
+    pub runs: &'a [Vec<Run>],
     /// Lanes of a full block.
     pub lanes: usize,
     /// Position of the block's first lane on the vector axes.

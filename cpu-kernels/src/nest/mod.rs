@@ -54,6 +54,7 @@ mod schedule;
 mod sum;
 mod transpose;
 
+use crate::kernels::moves::{Run, runs};
 use crate::memory::{ALIGNMENT, Buffer, Span, Workspace, check_count, spans};
 use crate::native;
 use crate::pool::TaskPanicked;
@@ -91,6 +92,8 @@ pub struct CompiledNest {
     lanes: usize,
     homes: Vec<usize>,
     tables: Vec<Vec<i64>>,
+    /// How the elements lie that the tables lead to.
+    runs: Vec<Vec<Run>>,
     simd: Simd,
     axes: usize,
     reductions: usize,
@@ -203,6 +206,7 @@ impl CompiledNest {
             rows: compiled.rows,
             lanes,
             homes: compiled.homes,
+            runs: compiled.tables.iter().map(|table| runs(table)).collect(),
             tables: compiled.tables,
             bands,
             simd,
@@ -375,6 +379,7 @@ impl CompiledNest {
                     indices: slice(at(self.indices).cast(), self.index_lanes),
                     masks: slice(at(self.masks), self.lanes),
                     tables: &self.tables,
+                    runs: &self.runs,
                     lanes: self.lanes,
                     position: 0,
                     phase: 0,

@@ -14,7 +14,8 @@ use super::combine::{Progress, splat_scalar};
 use super::condition::{Passing, passing};
 use super::frame::Frame;
 use super::program::{Direct, Load, Memory, Native, PhaseProgram, Pointer, Prefix, Step, Store};
-use crate::kernels::{CHUNK, moves};
+use crate::kernels::CHUNK;
+use crate::kernels::moves::{self, RUN};
 use crate::memory::ALIGNMENT;
 use wengert_core::DType;
 
@@ -456,10 +457,18 @@ impl Runner<'_> {
         }
         if let Some(table) = load.offset.tabulated().filter(|_| !lanes.masked) {
             let first = self.frame.position as usize;
-            let offsets = &self.frame.tables[table][first + lanes.from..first + lanes.to];
+            let (first, last) = (first + lanes.from, first + lanes.to);
+            let offsets = &self.frame.tables[table][first..last];
             let source = element(load.offset.base(&self.frame));
             // SAFETY: all lanes' elements are in bounds, as the verifier proved.
-            unsafe { moves::gather(target, source, offsets, size) };
+            unsafe {
+                if first.is_multiple_of(RUN) {
+                    let runs = &self.frame.runs[table][first / RUN..last.div_ceil(RUN)];
+                    moves::gather_runs(target, source, offsets, runs, size);
+                } else {
+                    moves::gather(target, source, offsets, size);
+                }
+            }
             return;
         }
         load.offset.fill(&mut self.frame, 0);
