@@ -23,6 +23,8 @@ pub trait Native: Copy + Send + Sync + PartialEq + fmt::Debug + fmt::Display + '
     fn to_bits64(self) -> u64;
     /// From the low bits.
     fn from_bits64(bits: u64) -> Self;
+    /// From its bytes, the lowest first.
+    fn from_little_endian(bytes: &[u8]) -> Self;
     /// Nearest `f64` (exact except for 64-bit integers).
     fn to_f64(self) -> f64;
     /// Rounded to nearest even for floats; saturating and truncating for integers; `!= 0` for
@@ -36,6 +38,13 @@ macro_rules! native {
             const DTYPE: DType = DType::$dtype;
             fn to_bits64(self) -> u64 { ($to)(self) }
             fn from_bits64(bits: u64) -> Self { ($from)(bits) }
+            // Inlined, and of a known length, so that a loop over elements is a copy.
+            #[inline(always)]
+            fn from_little_endian(bytes: &[u8]) -> Self {
+                let mut all = [0; 8];
+                all[..size_of::<$t>()].copy_from_slice(&bytes[..size_of::<$t>()]);
+                ($from)(u64::from_le_bytes(all))
+            }
             fn to_f64(self) -> f64 { ($to_f)(self) }
             fn from_f64(value: f64) -> Self { ($from_f)(value) }
         }

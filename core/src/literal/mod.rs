@@ -163,10 +163,9 @@ impl Literal {
         if dtype == DType::Bool && bytes.iter().any(|b| *b > 1) {
             bail!("a byte of a bool literal is neither 0 nor 1");
         }
-        let bits = |chunk: &[u8]| chunk.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64);
         crate::with_native!(dtype, T => {
             let mut elements: Vec<T> = reserved(bytes.len() / size)?;
-            elements.extend(bytes.chunks_exact(size).map(|c| T::from_bits64(bits(c))));
+            elements.extend(bytes.chunks_exact(size_of::<T>()).map(T::from_little_endian));
             Literal::from_vec(shape, elements)
         })
     }
