@@ -15,7 +15,8 @@
 //! - small constants, which the compiler folds;
 //! - reshaped parameters, which cost nothing;
 //! - results that are larger than their operands, such as a bias that is broadcast. A kernel reads
-//!   the smaller operand instead.
+//!   the smaller operand instead. What is computed from them may be an invariant again: a filter
+//!   times a broadcast list.
 //!
 //! The function is divided after the graph passes. They have chosen layouts, and fixed all bits, so
 //! the division changes none.
@@ -46,6 +47,8 @@ enum Known {
     Parameter,
     /// Computed from parameters.
     Computed,
+    /// Computed from parameters, but larger than they are, so each run computes it.
+    Grown,
     /// Not known.
     No,
 }
@@ -59,12 +62,10 @@ pub fn divide(function: &Function, name_of: impl Fn(usize) -> String) -> Option<
     let body = &function.body;
     let known = known(function);
     let is_computed = |value: &ValueId| known[*value] == Known::Computed;
-    let rest: Vec<&Equation> =
-        body.equations.iter().filter(|e| !e.results.iter().all(is_computed)).collect();
-    let mut is_invariant: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
-    let read = rest.iter().flat_map(|e| &e.operands).chain(&body.outputs);
-    read.filter(|value| is_computed(value)).for_each(|value| is_invariant[*value] = true);
-    let found: Vec<ValueId> = body.values.ids().filter(|value| is_invariant[*value]).collect();
+    let is_of_run = |equation: &Equation| !equation.results.iter().all(is_computed);
+    let read = live(body, &body.outputs, is_of_run);
+    let found: Vec<ValueId> =
+        body.values.ids().filter(|value| read[*value] && is_computed(value)).collect();
     if found.is_empty() {
         return None;
     }
@@ -82,7 +83,7 @@ pub fn divide(function: &Function, name_of: impl Fn(usize) -> String) -> Option<
         (value, Input { name, role: InputRole::Param, location })
     };
     let new: Vec<(ValueId, Input)> = found.into_iter().zip(names).map(input).collect();
-    let run = part(function, &new, body.outputs.clone(), |e| !e.results.iter().all(is_computed));
+    let run = part(function, &new, body.outputs.clone(), is_of_run);
     Some(Divided { invariants, run })
 }
 
@@ -104,7 +105,7 @@ fn known(function: &Function) -> IdVec<ValueId, Known> {
             _ if is_large(&equation.op) => Known::Parameter,
             Known::No | Known::Constant => operands,
             Known::Parameter if matches!(equation.op, Op::Reshape(_)) => Known::Parameter,
-            _ if grows(body, equation, &known) => Known::No,
+            _ if grows(body, equation, &known) => Known::Grown,
             _ => Known::Computed,
         };
         equation.results.iter().for_each(|value| known[*value] = result);
@@ -117,14 +118,32 @@ fn is_large(op: &Op) -> bool {
     matches!(op, Op::Constant(constant) if constant.value.len() > SMALL)
 }
 
-/// Whether the results of an equation take more memory than its operands that are not constants.
+/// Whether the results of an equation take more memory than its operands that are kept, or are
+/// parameters.
 fn grows(body: &Body, equation: &Equation, known: &IdVec<ValueId, Known>) -> bool {
     let bytes = |values: &mut dyn Iterator<Item = &ValueId>| -> usize {
         values.map(|v| body.values[*v].bytes().unwrap_or(usize::MAX)).fold(0, usize::saturating_add)
     };
-    let operands =
-        bytes(&mut equation.operands.iter().filter(|value| known[**value] != Known::Constant));
+    let is_there = |value: &&ValueId| matches!(known[**value], Known::Parameter | Known::Computed);
+    let operands = bytes(&mut equation.operands.iter().filter(is_there));
     bytes(&mut equation.results.iter()) > operands
+}
+
+/// The values that those equations read which compute `outputs`, among the ones that `takes`
+/// admits; and the outputs.
+fn live(
+    body: &Body,
+    outputs: &[ValueId],
+    takes: impl Fn(&Equation) -> bool,
+) -> IdVec<ValueId, bool> {
+    let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
+    outputs.iter().for_each(|value| live[*value] = true);
+    for equation in body.equations.iter().rev().filter(|e| takes(e)) {
+        if equation.results.iter().any(|value| live[*value]) || watches(equation) {
+            equation.operands.iter().for_each(|value| live[*value] = true);
+        }
+    }
+    live
 }
 
 /// The part of a function that computes `outputs` with those equations that `takes` admits, from
@@ -137,16 +156,9 @@ fn part(
     takes: impl Fn(&Equation) -> bool,
 ) -> Function {
     let body = &function.body;
-    let mut live: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
-    outputs.iter().for_each(|value| live[*value] = true);
-    let mut equations = Vec::new();
-    for equation in body.equations.iter().rev().filter(|e| takes(e)) {
-        if equation.results.iter().any(|value| live[*value]) || watches(equation) {
-            equation.operands.iter().for_each(|value| live[*value] = true);
-            equations.push(equation.clone());
-        }
-    }
-    equations.reverse();
+    let live = live(body, &outputs, &takes);
+    let is_live = |e: &&Equation| e.results.iter().any(|value| live[*value]) || watches(e);
+    let equations = body.equations.iter().filter(|e| takes(e)).filter(is_live).cloned().collect();
     let stays = |input: &Input, value: ValueId| {
         live[value] || (!new.is_empty() && input.role != InputRole::Param)
     };
@@ -183,5 +195,21 @@ mod tests {
         assert_eq!(large.run.body.equations.len(), 1);
         assert!(large.invariants.inputs.is_empty());
         assert_eq!(of(SMALL), None);
+    }
+    /// A product with numbers that are broadcast is kept, and they are not.
+    #[test]
+    fn what_is_computed_of_larger_values_is_kept() {
+        let text = "func @f(%x: f32[4,4], param %w: f32[4,4], param %s: f32[4]) -> (y: f32[4,4]) {
+                   %0: f32[4] = exp %s
+                   %1: f32[4,4] = broadcast_in_dim %0 {dims=[0], shape=[4,4]}
+                   %2: f32[4,4] = mul %w, %1
+                   %3: f32[4,4] = mul %x, %2
+                   return %3
+                 }";
+        let program = parse_program(text, "test").expect("it parses");
+        let divided = divide(&program.functions()[0], |number| format!("v{number}"))
+            .expect("the product depends on parameters");
+        assert_eq!(divided.invariants.outputs.len(), 1);
+        assert_eq!(divided.run.body.equations.len(), 1);
     }
 }

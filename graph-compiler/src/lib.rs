@@ -18,6 +18,7 @@ pub mod key_paths;
 pub mod lora;
 mod lower;
 pub mod memory;
+pub mod normalization;
 mod pass;
 pub mod pipeline;
 mod pitches;

@@ -17,6 +17,7 @@ use crate::tune::Tuning;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use wengert_compiler::normalization;
 use wengert_core::graph::{InputRole, Program};
 use wengert_core::{Result, diagnostic};
 
@@ -36,13 +37,24 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model as a file, without a recipe.
+    /// The model for inference: [normalisations](normalization) by running statistics are folded
+    /// into the convolutions before them. The function computes the same, but for rounding, of the
+    /// same parameters.
+    #[must_use]
+    pub fn folded(mut self) -> Model {
+        let predict = normalization::folded(&self.program.functions()[0]);
+        self.program.replace(predict);
+        self
+    }
+
+    /// The model as a file for inference, without a recipe; [`folded`](Self::folded).
     pub fn into_file(self) -> GraphFile {
-        let weights = match self.weights.is_empty() {
+        let Model { program, weights, .. } = self.folded();
+        let weights = match weights.is_empty() {
             true => Weights::None,
-            false => Weights::Inline(self.weights),
+            false => Weights::Inline(weights),
         };
-        GraphFile { weights, ..GraphFile::new(self.program) }
+        GraphFile { weights, ..GraphFile::new(program) }
     }
 
     /// The model as a file that is trained. Its running statistics are frozen.

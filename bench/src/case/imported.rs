@@ -97,7 +97,7 @@ fn made(folder: &Path, model: &str) -> Result<Made> {
         }
     }
     let given = numbered(&arrays, "input");
-    let imported = import(&file, &options)?;
+    let imported = import(&file, &options)?.folded();
     let function = imported.program.get("predict")?;
     let mut variables: Vec<(String, Literal)> = Vec::new();
     let mut program = Program::new();

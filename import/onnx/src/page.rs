@@ -60,6 +60,7 @@ differentiated, planned within a budget, certified and trained like any other.
 | tensor of float4e2m1, float8e4m3fnuz, float8e5m2fnuz | f32; a cast rounds to the numbers of the dtype |
 | other initializer, `Constant` | constant, folded at import |
 | node | equations, whose location is the node's number in the file |
+| batch normalisation behind a convolution | the convolution's filter, times a number for each channel, and a sum; with `--train` as it is |
 | local function | its nodes, in the place of each call |
 | `If`, `Scan` | branch, loop |
 | values in other files | read from the model's folder, never from outside |

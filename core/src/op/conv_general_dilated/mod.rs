@@ -144,6 +144,12 @@ impl ConvGeneralDilated {
         self.rhs_dilation.get(i).copied().unwrap_or(1)
     }
 
+    /// The axis of the output features in the result, and in the right operand.
+    pub fn output_features(&self) -> [usize; 2] {
+        let specs = self.specs();
+        [specs.out[1], specs.rhs[0]]
+    }
+
     fn specs(&self) -> Specs {
         let default = Specs::canonical(self.spatial());
         let given =
