@@ -259,7 +259,8 @@ mod tests {
     const NORMALIZED: &str = "
 func @f(%x: f32[1,2,3,3], param %w: f32[2,2,2,2], param %b: f32[2], param %m: f32[2,1,1],
         param %s: f32[2]) -> (y: f32[1,2,2,2]) {
-  %0: f32[1,2,2,2] = conv_general_dilated %x, %w {lhs_spec=[0,1,2,3], out_spec=[0,1,2,3], padding=[[0,0],[0,0]], rhs_spec=[0,1,2,3], stride=[1,1]}
+  %0: f32[1,2,2,2] = conv_general_dilated %x, %w {lhs_spec=[0,1,2,3], out_spec=[0,1,2,3], \
+    padding=[[0,0],[0,0]], rhs_spec=[0,1,2,3], stride=[1,1]}
   %1: f32[1,2,2,2] = broadcast_in_dim %b {dims=[1], shape=[1,2,2,2]}
   %2: f32[1,2,2,2] = add %1, %0
   %3: f32[1,2,2,2] = broadcast_in_dim %m {dims=[1,2,3], shape=[1,2,2,2]}

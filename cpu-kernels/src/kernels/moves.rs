@@ -142,8 +142,8 @@ pub(crate) enum Run {
     Contiguous,
     /// Lanes 2q and 2q + 1 have element q of two contiguous parts.
     OfTwo,
-    /// Lanes 4q to 4q + 3 have element q of four contiguous parts. So lie channels that are shuffled
-    /// among four groups.
+    /// Lanes 4q to 4q + 3 have element q of four contiguous parts: channels that are shuffled among
+    /// four groups.
     OfFour,
     /// In no order that is known.
     Apart,
