@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 
 use wengert_compiler::autodiff::function::{Grad, grad};
-use wengert_compiler::lora::{Lora, OutputAxis};
+use wengert_compiler::lora::{Lora, OutputAxis, Plain, remove};
 use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::ndarray::Array2;
 use wengert_core::{DType, Initializer, Literal, interpret};
@@ -223,6 +223,78 @@ fn a_product_makes_no_update_of_the_size_of_the_weight() {
         .map(|equation| body.ty(equation.results[0]).to_string())
         .collect();
     assert_eq!(products, ["f64[3,2]", "f64[3,5]", "f64[3,5]"], "{}", adapted.functions()[0]);
+}
+
+/// Without its updates, an adapted function is the function that was adapted: of the same value,
+/// and the same adapted function if it is adapted again.
+#[test]
+fn updates_are_removed() {
+    for (n, (text, output)) in USES.iter().enumerate() {
+        for alpha in [2.0, 3.0] {
+            let lora = lora().alpha(alpha).unwrap();
+            let before = program(text).functions()[0].clone();
+            let adapted = lora.apply(&before).unwrap();
+            let Plain { function, updates } = remove(&adapted).unwrap();
+            let [update] = &updates[..] else { panic!("{} updates of {text}", updates.len()) };
+            assert_eq!((update.adapter.output, update.adapter.rank), (*output, 2), "{text}");
+            assert_eq!(update.scale, alpha / 2.0, "{text}");
+            assert_eq!(function.inputs, before.inputs, "{text}");
+            let values = inputs(&before, n as u64);
+            let [expected, found] =
+                [&before, &function].map(|function| interpret::run(function, &values).unwrap());
+            assert_eq!(found, expected, "{text}\n{function}");
+            assert_eq!(lora.apply(&function).unwrap().to_string(), adapted.to_string());
+        }
+    }
+    let before = program(USES[0].0).functions()[0].clone();
+    let Plain { function, updates } = remove(&before).unwrap();
+    assert!(updates.is_empty());
+    assert_eq!(function, before);
+}
+
+#[test]
+fn updates_of_another_form_are_not_removed() {
+    let adapted = lora().apply(&program(USES[0].0).functions()[0]).unwrap().to_string();
+    let says = |changes: &[(&str, &str)], expected: &str| {
+        let text = changes.iter().fold(adapted.clone(), |text, (from, to)| text.replace(from, to));
+        assert_ne!(text, adapted);
+        let error = remove(&program(&text).functions()[0]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}\n{text}");
+    };
+    says(&[("%m.w.lora_b", "%other")], "has `m.w.lora_a`, but no `m.w.lora_b`");
+    says(&[("%m.w:", "%v:"), ("%m.w ", "%v ")], "has `m.w.lora_a`, but no `m.w`");
+    says(&[("= add ", "= sub ")], "does not read `m.w.lora_a` as the factor of an update");
+    // A factor that is read elsewhere as well.
+    let text = "func @f(%x: f64[3,6], param %w: f64[6,5], param %w.lora_a: f64[6,2], \
+       param %w.lora_b: f64[2,5]) -> (y: f64[3,5], z: f64[6,2]) {
+         %0: f64[3,2] = dot_general %x, %w.lora_a {contract=[[1],[0]]}
+         %1: f64[3,5] = dot_general %0, %w.lora_b {contract=[[1],[0]]}
+         %2: f64[3,5] = dot_general %x, %w {contract=[[1],[0]]}
+         %3: f64[3,5] = add %2, %1
+         %4: f64[6,2] = sin %w.lora_a
+         return %3, %4
+       }";
+    let error = |text: &str| remove(&program(text).functions()[0]).unwrap_err().to_string();
+    assert!(error(text).contains("does not read `w.lora_a`"), "{}", error(text));
+    // An update of another value than that of the product.
+    let of_other = text.replace("z: f64[6,2]", "z: f64[3,6]").replace(
+        "%0: f64[3,2] = dot_general %x,",
+        "%4: f64[3,6] = sin %x\n%0: f64[3,2] = dot_general %4,",
+    );
+    let of_other = of_other.replace("%4: f64[6,2] = sin %w.lora_a", "");
+    assert!(error(&of_other).contains("does not read `w.lora_a`"), "{}", error(&of_other));
+    let unread = "func @f(%x: f64[6], param %w: f64[6,5], param %w.lora_a: f64[6,2], \
+       param %w.lora_b: f64[2,5]) -> (y: f64[6]) {
+         return %x
+       }";
+    assert!(error(unread).contains("does not read `w.lora_a`"), "{}", error(unread));
+    let trains = unread
+        .replace("param %w.lora_a", "state %w.lora_a")
+        .replace("(y: f64[6])", "(y: f64[6], state w.lora_a: f64[6,2])")
+        .replace("return %x", "return %x, %w.lora_a");
+    assert!(error(&trains).contains("@f trains the update of `w`"), "{}", error(&trains));
+    let shapes = unread.replace("f64[2,5]", "f64[3,5]");
+    assert!(error(&shapes).contains("which do not fit"), "{}", error(&shapes));
 }
 
 #[test]

@@ -36,9 +36,11 @@
 //! Cost: two walks over the equations.
 
 mod adapter;
+mod remove;
 mod rewrite;
 
 pub use adapter::{Adapter, OutputAxis};
+pub use remove::{Plain, Update, remove};
 
 use crate::key_paths::KeyPaths;
 use std::collections::BTreeMap;

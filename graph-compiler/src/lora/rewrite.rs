@@ -41,6 +41,31 @@ struct Walk<'a> {
     scale: f64,
 }
 
+/// The operands of a product whose operand number `side` is a weight or a factor of its update.
+pub(super) fn ordered(side: usize, weight: ValueId, other: ValueId) -> [ValueId; 2] {
+    match side {
+        0 => [weight, other],
+        _ => [other, weight],
+    }
+}
+
+/// The two products of an update beside a product `op` with a weight as operand number `side`: with
+/// the factor that takes what the weight takes, and with the one that gives what the weight gives.
+/// `axis` is the axis of the weight, as it is stored, over which `op` sums, and `rank` is the
+/// number of axes of the other operand.
+pub(super) fn products(op: &DotGeneral, side: usize, axis: usize, rank: usize) -> [DotGeneral; 2] {
+    let of_other = if side == 0 { op.contract.1[0] } else { op.contract.0[0] };
+    // The axis of rank r is that of a weight: first if the weight is the left operand.
+    let of_rank = if side == 0 { 0 } else { rank - 1 };
+    [of_other, of_rank].map(|other| {
+        let contract = match side {
+            0 => (vec![axis], vec![other]),
+            _ => (vec![other], vec![axis]),
+        };
+        DotGeneral { contract, batch: (vec![], vec![]), result: None }
+    })
+}
+
 /// The body of a function in which the weights that have adapters have updates. Each weight is
 /// followed by the two parameters of its adapter.
 pub(super) fn body<'a>(
@@ -189,25 +214,15 @@ impl Walk<'_> {
         let Op::DotGeneral(op) = &equation.op else { unreachable!("it is a product") };
         let other = self.read(equation.operands[1 - side], location);
         let matrix = self.matrix(number, transposed, location);
-        let ordered = |weight: ValueId, other: ValueId| match side {
-            0 => [weight, other],
-            _ => [other, weight],
-        };
+        let ordered = |weight, other| ordered(side, weight, other);
         let Weight { left, right, .. } = self.weights[number];
         // The axis of the weight as it is stored.
         let axis = if transposed { 1 - axis } else { axis };
         let (first, second) = if axis == 0 { (left, right) } else { (right, left) };
-        let of_other = if side == 0 { op.contract.1[0] } else { op.contract.0[0] };
-        let contract = |weight: usize, other: usize| match side {
-            0 => (vec![weight], vec![other]),
-            _ => (vec![other], vec![weight]),
-        };
-        let plain = |contract| DotGeneral { contract, batch: (vec![], vec![]), result: None };
-        let inner = self.push(plain(contract(axis, of_other)), &ordered(first, other), location);
+        let [takes, gives] = products(op, side, axis, self.body.ty(other).rank());
+        let inner = self.push(takes, &ordered(first, other), location);
         let inner = self.scaled(inner, location);
-        // The axis of rank r is that of a weight: first if the weight is the left operand.
-        let of_rank = if side == 0 { 0 } else { self.body.ty(inner).rank() - 1 };
-        let update = self.push(plain(contract(axis, of_rank)), &ordered(second, inner), location);
+        let update = self.push(gives, &ordered(second, inner), location);
         let product = self.push(op.clone(), &ordered(matrix, other), location);
         let sum = self.push(Binary::Add, &[product, update], location);
         self.held[equation.results[0]] = Some(Held::Value(sum));

@@ -54,6 +54,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Import an ONNX model: its graph becomes a function, its initializers parameters.
     Import(ImportArgs),
+    /// Add trained updates of low rank (LoRA) to the weights, for the model without updates.
+    Merge(MergeArgs),
     /// Export a function as an ONNX model: its parameters become initializers.
     Export(ExportArgs),
     /// Print a program at a stage of compilation.

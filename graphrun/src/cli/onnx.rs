@@ -1,4 +1,4 @@
-//! Arguments of `import` and `export`.
+//! Arguments of `import`, `merge` and `export`.
 
 use super::{FunctionArgs, ReadingArgs};
 use crate::policy::PrecisionArgs;
@@ -91,6 +91,25 @@ pub struct TuningArgs {
     /// `r=8,alpha=16,*.weight`.
     #[arg(long, value_name = "r=RANK,PATTERN", requires = "train")]
     pub lora: Vec<String>,
+}
+
+/// Arguments of `merge`.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// A .graph file with updates of low rank, such as `import --train --lora` writes, and a
+    /// function in it. The default are the functions that are neither trained nor evaluated.
+    #[arg(value_name = "FILE[@FUNC]")]
+    pub file: OsString,
+    /// Trained values of the variables: a .safetensors or .npz file, such as the weights of a run.
+    #[arg(long, value_name = "FILE")]
+    pub params: PathBuf,
+    /// Output file: .graph for the functions without updates, with the merged weights in the file;
+    /// .safetensors or .npz for the merged weights alone.
+    #[arg(short, long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Limits on the data read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 }
 
 /// Arguments of `export`.

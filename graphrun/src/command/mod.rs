@@ -11,6 +11,7 @@ mod frontier;
 pub mod import;
 pub mod inspect;
 pub mod memory;
+pub mod merge;
 pub mod ops;
 pub mod precision;
 mod profile;
@@ -30,6 +31,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Evaluate(args) => evaluate::run(args, console),
         Command::Compile(args) => compile::run(args, console),
         Command::Import(args) => import::run(args, console),
+        Command::Merge(args) => merge::run(args, console),
         Command::Export(args) => export::run(args, console),
         Command::Inspect(args) => inspect::run(args, console),
         Command::Dump(args) => dump::run(args, console),

@@ -94,8 +94,8 @@ examples. In Rust it is `wengert::onnx::Model::tuned`, or `wengert::tune::Tuning
   the running statistics as ONNX defines, and a `Dropout` of the model drops out.
 - With `--lora`, the model's own variables are frozen, and each weight w that matches becomes
   w + (alpha / rank) · P · Q, where P and Q are trained (Hu et al., arXiv:2106.09685). A weight is a
-  matrix, or a kernel of a convolution. `wengert::lora::merge` adds the updates to the weights, for
-  the model without `--lora`.
+  matrix, or a kernel of a convolution. `graphrun merge` adds the trained updates to the weights,
+  for the model without `--lora` ([LoRA](lora.md)).
 
 A wrong model is an error that names the graph, the node, its op and version. What is not imported
 is refused with one of these classes:

@@ -2,6 +2,8 @@
 //! wrong with a model.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+mod merge;
+
 use std::path::Path;
 use std::process::Command;
 
