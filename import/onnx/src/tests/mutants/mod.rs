@@ -1,39 +1,100 @@
-//! Models of the node tests, each with something wrong: an import gives a graph or an error.
+//! Models of the node tests, each with something wrong: an import gives a graph or an error, and
+//! takes little time and memory.
+//!
+//! This is also the fuzz target: `ci/deep/onnx-mutants [COUNT] [SEED]` imports so many mutants from
+//! a seed on. `WENGERT_MUTANTS` is the count, `WENGERT_MUTANTS_SEED` the first seed.
+
+mod spent;
 
 use super::nowhere;
 use crate::proto::*;
 use crate::{Options, inputs, read, read_tensor};
 use bytes::Bytes;
 use prost::Message;
+use spent::{Spent, measured};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wengert_ci::{onnx_suite, tier};
 use wengert_core::Literal;
 use wengert_testing::Random;
 
 /// Integers that are wrong, or nearly, wherever one is expected.
-const INTEGERS: [i64; 14] =
-    [0, 1, -1, 2, -2, 3, 5, 7, 100, -100, 1 << 31, 1 << 40, i64::MAX, i64::MIN];
+const INTEGERS: [i64; 20] = [
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    3,
+    5,
+    7,
+    100,
+    -100,
+    1 << 10,
+    1 << 16,
+    1 << 20,
+    (1 << 24) - 1,
+    1 << 25,
+    1 << 29,
+    1 << 31,
+    1 << 40,
+    i64::MAX,
+    i64::MIN,
+];
+
+/// The most memory that an import may take beside the file.
+const MOST_MEMORY: usize = 256 << 20;
+
+/// The most processor time. Without optimisation, checks of the graph take part, and all is slower.
+const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
 
 #[test]
-fn no_mutant_panics() {
+fn mutants_are_imported_or_refused_within_limits() {
     let mut folders = vec![];
     for folder in [onnx_suite::node_tests().unwrap(), onnx_suite::microsoft_tests().unwrap()] {
         folders.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
     }
     folders.retain(|folder| folder.join("model.onnx").is_file());
     folders.sort();
-    let rounds = if tier::is_deep() { 30 } else { 1 };
-    let mut bad = vec![];
-    for (seed, folder) in (0..rounds).flat_map(|_| &folders).enumerate() {
-        let mut random = Random(seed as u64);
-        let (bytes, options) = mutant(&mut random, folder);
+    let number = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().unwrap());
+    let usual = folders.len() as u64 * if tier::is_deep() { 30 } else { 1 };
+    let count = number("WENGERT_MUTANTS").unwrap_or(usual);
+    let first = number("WENGERT_MUTANTS_SEED").unwrap_or(0);
+    let (mut bad, mut imported) = (vec![], 0);
+    let (mut slowest, mut largest) = ((Duration::ZERO, 0), (0, 0));
+    for seed in first..first + count {
+        let folder = &folders[(seed % folders.len() as u64) as usize];
+        let (bytes, options) = mutant(&mut Random(seed), folder);
+        let size = bytes.len();
         let import = AssertUnwindSafe(|| read("m.onnx", bytes, &nowhere, &options).is_ok());
-        if catch_unwind(import).is_err() {
-            bad.push(format!("{} of seed {seed}", folder.display()));
-        }
+        let (result, Spent { time, memory }) = measured(|| catch_unwind(import));
+        imported += u64::from(matches!(result, Ok(true)));
+        slowest = slowest.max((time, seed));
+        largest = largest.max((memory, seed));
+        let fault = if result.is_err() {
+            "it panics".to_owned()
+        } else if time > MOST_TIME {
+            format!("{time:.1?} of the processor")
+        } else if memory > MOST_MEMORY + size {
+            format!("{} MiB of memory", memory >> 20)
+        } else {
+            continue;
+        };
+        let name = folder.file_name().unwrap_or_default().display();
+        println!("mutants: seed {seed}, {name}: {fault}");
+        bad.push(format!("{name} of seed {seed}: {fault}"));
     }
-    assert!(bad.is_empty(), "{} panics:\n{}", bad.len(), bad.join("\n"));
+    println!("{} passed, {} failed", count - bad.len() as u64, bad.len());
+    println!(
+        "{imported} are imported, the others refused; at the most {:.0?} (seed {}) and {} KiB \
+         (seed {})",
+        slowest.0,
+        slowest.1,
+        largest.0 >> 10,
+        largest.1
+    );
+    assert!(bad.is_empty(), "{} of {count} fail:\n{}", bad.len(), bad.join("\n"));
 }
 
 /// The bytes of a model with one to three mutations, and inputs that are bound.
@@ -91,25 +152,69 @@ fn bytes_changed(random: &mut Random, bytes: &Bytes) -> Bytes {
 }
 
 fn change(random: &mut Random, model: &mut ModelProto) {
-    let kind = random.below(10);
+    let kind = random.below(12);
     if kind == 0 {
         if let Some(opset) = model.opset_import.first_mut() {
-            opset.version = Some(random.below(30) as i64);
+            opset.version = Some(random.below(32) as i64);
         }
         return;
     }
+    if kind == 1 && !model.functions.is_empty() {
+        let at = random.below(model.functions.len());
+        return names(random, &mut model.functions[at].node);
+    }
     let graph = model.graph.get_or_insert_default();
     match kind {
-        1..=3 => inputs_changed(random, graph),
-        4 if !graph.initializer.is_empty() => {
-            let at = random.below(graph.initializer.len());
-            tensor(random, &mut graph.initializer[at]);
-        }
+        2..=4 => inputs_changed(random, graph),
+        5 => initializer(random, graph),
+        6 => names(random, &mut graph.node),
         _ if !graph.node.is_empty() => {
             let at = random.below(graph.node.len());
             node(random, &mut graph.node[at]);
         }
         _ => {}
+    }
+}
+
+/// Names that are given twice, cycles, and a node that calls the function that it is in.
+fn names(random: &mut Random, nodes: &mut [NodeProto]) {
+    if nodes.is_empty() {
+        return;
+    }
+    let [at, from] = [random.below(nodes.len()), random.below(nodes.len())];
+    let result = nodes[from].output.first().cloned().unwrap_or_default();
+    match random.below(3) {
+        0 if !nodes[at].input.is_empty() => {
+            let operand = random.below(nodes[at].input.len());
+            nodes[at].input[operand] = result;
+        }
+        1 => nodes[at].output = vec![result],
+        _ => nodes.swap(at, from),
+    }
+}
+
+/// An initializer that is changed or there twice, or another one, with values that lie elsewhere.
+fn initializer(random: &mut Random, graph: &mut GraphProto) {
+    if graph.initializer.is_empty() || random.chance(30) {
+        let input = graph.input.first().cloned().unwrap_or_default();
+        let location = StringStringEntryProto {
+            key: Some("location".into()),
+            value: Some((*random.pick(&["../x.bin", "/etc/passwd", "x.bin", ""])).into()),
+        };
+        graph.initializer.push(TensorProto {
+            name: input.name,
+            dims: (0..random.below(3)).map(|_| integer(random)).collect(),
+            data_type: Some(1 + random.below(16) as i32),
+            external_data: vec![location],
+            data_location: Some(1),
+            ..Default::default()
+        });
+        return;
+    }
+    let at = random.below(graph.initializer.len());
+    match random.chance(15) {
+        true => graph.initializer.push(graph.initializer[at].clone()),
+        false => tensor(random, &mut graph.initializer[at]),
     }
 }
 
@@ -144,10 +249,22 @@ fn inputs_changed(random: &mut Random, graph: &mut GraphProto) {
 
 /// Other extents, values or another dtype.
 fn tensor(random: &mut Random, tensor: &mut TensorProto) {
-    match random.below(4) {
+    match random.below(6) {
         0 => tensor.data_type = Some(random.below(30) as i32),
         1 => tensor.dims.push(integer(random)),
         2 => drop(tensor.dims.pop()),
+        3 if !tensor.dims.is_empty() => {
+            let at = random.below(tensor.dims.len());
+            tensor.dims[at] = integer(random);
+        }
+        4 => {
+            let cut = |length: usize, random: &mut Random| random.below(length + 1);
+            if let Some(raw) = &mut tensor.raw_data {
+                raw.truncate(cut(raw.len(), random));
+            }
+            tensor.float_data.truncate(cut(tensor.float_data.len(), random));
+            tensor.int64_data.truncate(cut(tensor.int64_data.len(), random));
+        }
         _ => {
             for value in &mut tensor.int64_data {
                 *value = integer(random);
