@@ -1,5 +1,6 @@
 //! Imports a checked model: walks its nodes, and builds the program's function.
 
+use crate::budget::{Budget, NAME, NODE};
 use crate::counted::Counted;
 use crate::form::Form;
 use crate::model::{Attribute, External, Files, Function, Graph, Model, Node, OpName, Stored};
@@ -22,7 +23,7 @@ use wengert_core::{
     Binding, Diagnostic, Dim, Initializer, Literal, Location, LocationTable, Result, Tensor,
 };
 
-/// Most elements of the results of a node that is evaluated at import.
+/// Most elements of a result of a node that is evaluated at import.
 const FOLDED: usize = 1 << 16;
 
 /// How a model is imported.
@@ -132,6 +133,7 @@ fn import(model: &Model, options: &Options) -> Result<Imported> {
             parameters: RefCell::default(),
             training: Training::new(options.training),
             counted: Counted::new(&options.max),
+            budget: Budget::new(),
         };
         let outputs = importer.model(options);
         importer.finish_statistics();
@@ -198,6 +200,7 @@ pub(crate) struct Importer<'m, 'f> {
     pub(crate) parameters: RefCell<BTreeMap<String, Literal>>,
     pub(crate) training: Training,
     pub(crate) counted: Counted<'m>,
+    pub(crate) budget: Budget,
 }
 
 /// What the nodes of a graph or of a function have in common.
@@ -308,6 +311,7 @@ impl Importer<'_, '_> {
         names: &Names,
         around: Around<'_>,
     ) -> Result<Vec<Value>> {
+        self.budget.take(NAME * names.known.len() as u64 + NODE * graph.nodes.len() as u64)?;
         let mut names = names.clone();
         for (input, value) in graph.inputs.iter().zip(inputs) {
             names.known.insert(input.name.clone(), value);
@@ -376,14 +380,18 @@ impl Importer<'_, '_> {
             return rule();
         }
         // A scope of its own gives the types, and costs nothing else.
-        let types = Scope::new(LocationTable::default()).enter(rule)?;
+        let scope = Scope::new(LocationTable::default());
+        let types = self.budget.trial(|| scope.enter(rule))?;
         let is_small = |value: &Value| match value {
             Value::Tensor(tensor) | Value::Narrow(_, tensor) => {
                 tensor.ty().elements().is_some_and(|n| n <= FOLDED)
             }
             _ => true,
         };
-        if !types.iter().all(is_small) {
+        let is_evaluated = types.iter().all(is_small) && self.budget.folds(&scope.body());
+        // Their tables are made again.
+        drop((types, scope));
+        if !is_evaluated {
             return rule();
         }
         let constant = |value: Value| match value {
@@ -408,6 +416,7 @@ impl Importer<'_, '_> {
         if around.depth > DEPTH {
             return Err(Diagnostic::new("functions call each other without end"));
         }
+        self.budget.take(NODE * function.nodes.len() as u64)?;
         let mut attributes = function.defaults.clone();
         for (name, attribute) in &node.attributes {
             let given = match (attribute, around.attributes) {

@@ -25,6 +25,7 @@
 // Tests have an allocator that counts.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+mod budget;
 mod counted;
 mod export;
 mod form;

@@ -17,11 +17,67 @@ graphrun run model.graph@predict --input x=@x.npy
 graphrun export model.graph@predict --params trained.safetensors -o trained.onnx
 ```
 
-[Import](#limits), [export](#export).
+[From a model to a prediction](#from-a-model-to-a-prediction), [import](#limits),
+[training](#training), [export](#export).
 
 `run`, `inspect`, `check` and every other command that takes a `.graph` file take an `.onnx` file,
-too. In Rust it is `wengert::onnx::read`, which gives a `GraphFile`: its program can be
+too, and the options of `import` that a model needs. In Rust it is `wengert::onnx::read`, which gives a `GraphFile`: its program can be
 differentiated, planned within a budget, certified and trained like any other.
+
+## From a model to a prediction
+
+The model of these commands is a classifier of digits, `wengert/tests/tune/convolutions.onnx`. It has
+learned transposed images, so it has to be trained for upright ones. `x.npy` has two images,
+`train.npz` and `test.npz` have the arrays `image` and `labels`.
+
+To the first prediction:
+
+```console
+$ graphrun import model.onnx
+@predict with 1 input, 12 parameters and 1 output written to model.graph
+@predict(image: f32[batch,1,8,8]) -> (class: f32[batch,10])
+$ graphrun run model.graph --input image=@x.npy
+class: f32[2,10], min -20.971127, max 18.360636, mean -0.922249, all finite
+  [0]  0.38743818  -11.17593  -19.761526   -6.874966   8.738558  4.3533416  …
+  [1]    2.652408  -7.229484  -20.971127  -2.7643433  18.360636   6.602301  …
+```
+
+To the first model that is trained and exported:
+
+```console
+$ graphrun import model.onnx -o tuned.graph --train --loss cross_entropy
+@train_step with 10 trained and 2 frozen parameters, @predict and @evaluate written to tuned.graph
+the data have the arrays `image` as f32[batch,1,8,8], `labels` as i32[batch]: graphrun train …
+$ graphrun train tuned.graph --data train.npz --out runs/a
+epoch 1: loss …
+…
+weights written to runs/a/weights.safetensors
+$ graphrun evaluate tuned.graph --data test.npz --params runs/a/weights.safetensors
+@evaluate on 360 examples
+metric       value
+loss      0.335996
+accuracy  0.925000
+$ graphrun export tuned.graph --params runs/a/weights.safetensors -o tuned.onnx
+@predict with 1 input, 12 parameters and 1 output written to tuned.onnx, op set 21
+```
+
+The same with updates of low rank, which are added to the weights before the export:
+
+```console
+$ graphrun import model.onnx -o lora.graph --train --loss cross_entropy \
+      --learning-rate 0.01 --lora 'r=4,alpha=8,conv2.weight,h*.weight'
+@train_step with 6 trained and 12 frozen parameters, @predict and @evaluate written to lora.graph
+the data have the arrays …
+$ graphrun train lora.graph --data train.npz --out runs/b
+…
+$ graphrun merge lora.graph --params runs/b/weights.safetensors -o merged.graph
+3 updates merged, 12 parameters of @predict written to merged.graph
+$ graphrun export merged.graph -o lora.onnx
+@predict with 1 input, 12 parameters and 1 output written to lora.onnx, op set 21
+$ graphrun run lora.onnx --input image=@x.npy
+class: f32[2,10], min -17.659912, max 27.505068, mean 2.31253, all finite
+…
+```
 
 ## Limits
 
@@ -41,8 +97,11 @@ differentiated, planned within a budget, certified and trained like any other.
   Whether an optional input is there is known, too: `--absent NAME` says that it is not.
 - What an op needs as a number, such as axes, has to be computable at import: from constants and
   shapes. `--bind-input NAME=@FILE.npy` fixes an input that holds such numbers.
-- Integers of attributes, axes and extents lie within ±2^31, and a table that an op lists at import,
-  such as the positions of a resize, has at most 2^24 elements.
+- Integers of attributes, axes and extents lie within ±2^31. What an import makes is limited:
+  tables, such as the positions of a resize and the matrix of a transform, have at most 2^24
+  elements in all; loops that are unrolled, calls of local functions and parts of a split are at
+  most 2^17 nodes in all. A model beyond that is refused within a second and 256 MiB beside the
+  file, as is one that is wrong in another way (`ci/deep/onnx-mutants`).
 - A `Loop` has a number of steps that is known, and is unrolled. `Scan` is a loop of the graph.
 - Dropout is the identity, and batch normalisation has its running statistics, unless training
   forms are asked for. Random numbers are refused: each runtime has its own.

@@ -46,7 +46,10 @@ impl Class {
                 "export the model in f32, f16, bf16, f64 or integers of 8, 32 or 64 bits, or cast \
                  to one of them before this node"
             }
-            Class::Shape => "cut the model before this node, or give it extents that are known",
+            Class::Shape => {
+                "give the model's inputs extents that are known, by `--bind NAME=N`, or cut the \
+                 model before this node"
+            }
             Class::Operand => "fix the input that it comes from by `--bind-input NAME=@FILE.npy`",
             Class::Container => "replace it by tensors of known number",
             Class::Random => "make the random numbers an input of the model",

@@ -1,6 +1,7 @@
 //! The operands and attributes of a node, as rules ask for them.
 
 use super::sound;
+use crate::budget::{ENTRY, NODE, UNITS};
 use crate::import::{Around, Importer, Names};
 use crate::model::{Attribute, Element, Graph, Node, element};
 use crate::narrow::Narrow;
@@ -12,30 +13,12 @@ use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
 /// the bounds of a slice may be larger, where they mean the end.
 const LARGEST: i64 = 1 << 31;
 
-/// The most numbers that a rule lists at import, such as the positions that are gathered.
-const MOST_LISTED: i64 = 1 << 24;
-
 /// The integers, none of which is beyond [`LARGEST`].
 fn bounded(integers: Vec<i64>, what: &str) -> Result<Vec<i64>> {
     match integers.iter().find(|n| n.unsigned_abs() > LARGEST.unsigned_abs()) {
         Some(n) => Err(Diagnostic::new(format!("{what} has {n}, which is beyond ±2^31"))),
         None => Ok(integers),
     }
-}
-
-/// The number of elements of a table with these extents that is listed at import.
-///
-/// # Errors
-/// They are too many, or an extent is negative.
-pub(super) fn listed(extents: &[i64]) -> Result<usize> {
-    let product = extents.iter().try_fold(1i64, |all, extent| {
-        let all = all.checked_mul(*extent)?;
-        (*extent >= 0 && all <= MOST_LISTED).then_some(all)
-    });
-    product.and_then(|all| usize::try_from(all).ok()).ok_or_else(|| {
-        Diagnostic::new(format!("a table of extents {extents:?} is listed at import"))
-            .help(format!("a table has at most {MOST_LISTED} elements"))
-    })
 }
 
 /// A node that is imported.
@@ -70,6 +53,42 @@ impl<'c, 'm, 'f> Call<'c, 'm, 'f> {
     /// As [`body`](Self::body), for a graph that becomes a region of a branch or loop.
     pub fn region(&self, graph: &Graph, inputs: Vec<Value>) -> Result<Vec<Value>> {
         self.importer.counted.inside(|| self.body(graph, inputs))
+    }
+
+    /// The number of elements of a table with these extents that is listed at import.
+    ///
+    /// # Errors
+    /// They are too many, or an extent is negative.
+    pub fn listed(&self, extents: &[i64]) -> Result<usize> {
+        self.made(extents, 1)
+    }
+
+    /// The number of parts or steps, each of which becomes a node or more.
+    ///
+    /// # Errors
+    /// They are too many, or negative.
+    pub fn parts(&self, count: i64) -> Result<usize> {
+        self.made(&[count], NODE)
+    }
+
+    /// The number of extents that are computed.
+    ///
+    /// # Errors
+    /// They are too many.
+    pub fn entries(&self, count: usize) -> Result<usize> {
+        self.made(&[i64::try_from(count).unwrap_or(i64::MAX)], ENTRY)
+    }
+
+    fn made(&self, extents: &[i64], units: u64) -> Result<usize> {
+        let product = extents.iter().try_fold(1u64, |all, extent| {
+            all.checked_mul(u64::try_from(*extent).ok()?).filter(|all| *all <= UNITS)
+        });
+        let taken = product.ok_or_else(|| {
+            Diagnostic::new(format!("a table of extents {extents:?} is made at import"))
+                .help(format!("a table has at most {UNITS} elements"))
+        })?;
+        self.importer.budget.take(taken * units)?;
+        Ok(usize::try_from(taken).expect("it is within the budget"))
     }
 
     /// Number of operands, absent ones at the end not counted.

@@ -261,6 +261,10 @@ fn max_unpool(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     one(match call.given(2) {
         Some(_) => {
             let wanted = call.ints(2)?;
+            if wanted.len() != x.rank() {
+                let axes = wanted.len();
+                return Err(Diagnostic::new(format!("a shape of {axes} axes for {}", x.ty())));
+            }
             let mut around = vec![(0, 0); x.rank()];
             for n in 0..axes {
                 around[2 + n].1 = wanted[2 + n] - space[n];

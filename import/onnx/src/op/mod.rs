@@ -34,11 +34,10 @@ mod suppression;
 mod window;
 
 pub(crate) use call::Call;
-use call::listed;
 pub(crate) use narrow::{Carried, unknown};
 
 use crate::value::Value;
-use wengert_core::{Diagnostic, Dim, Result, Tensor};
+use wengert_core::{DType, Diagnostic, Dim, Literal, Result, Tensor};
 
 /// A rule.
 type Rule = fn(&Call<'_, '_, '_>) -> Result<Vec<Value>>;
@@ -104,6 +103,12 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 /// The results of an op that has one, a tensor.
 fn one(tensor: Tensor) -> Result<Vec<Value>> {
     Ok(vec![Value::Tensor(tensor)])
+}
+
+/// A table of numbers in a dtype, without a copy of those that have it.
+fn table(shape: &[usize], numbers: Vec<f64>, dtype: DType) -> Result<Literal> {
+    let table = Literal::from_vec(shape, numbers)?;
+    Ok(if dtype == DType::F64 { table } else { table.convert(dtype) })
 }
 
 /// The extent of an axis that the operand of a node may lack.

@@ -1,6 +1,6 @@
 //! Counts of n-grams.
 
-use super::{Call, Row, listed, one, row};
+use super::{Call, Row, one, row};
 use crate::model::Attribute;
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
@@ -30,7 +30,7 @@ fn tf_idf(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let length = x.shape()[x.rank() - 1]
         .as_constant()
         .ok_or_else(|| refuse(Class::Shape, format!("n-grams of {}", x.ty())))?;
-    let width = listed(&[places.iter().max().map_or(0, |place| place.saturating_add(1))])?;
+    let width = call.listed(&[places.iter().max().map_or(0, |place| place.saturating_add(1))])?;
     let axis = x.rank() - 1;
     let mut shape = x.shape()[..axis].to_vec();
     shape.push(width.into());
@@ -52,7 +52,7 @@ fn tf_idf(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
             continue;
         }
         // The place of each n-gram among the counts.
-        let mut matrix = vec![0f32; listed(&[grams as i64, width as i64])?];
+        let mut matrix = vec![0f32; call.listed(&[grams as i64, width as i64])?];
         own.iter()
             .enumerate()
             .for_each(|(gram, place)| matrix[gram * width + *place as usize] = 1.0);

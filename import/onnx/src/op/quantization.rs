@@ -135,7 +135,7 @@ impl Along {
 
     /// Scales in a shape that broadcasts with the tensor.
     fn spread(&self, scales: &Tensor) -> Result<Tensor> {
-        if self.block > 0 {
+        if self.block > 0 && self.axis < self.shape.len() {
             let repeated = scales.repeat_interleave(self.block, self.axis);
             return Ok(repeated.slice_axis(self.axis, 0, self.shape[self.axis].clone()));
         }

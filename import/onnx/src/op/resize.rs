@@ -2,7 +2,7 @@
 //! with weights that are known at import. So an axis is resized by a gather, or by the product with
 //! a constant matrix.
 
-use super::{Call, Row, listed, one, row};
+use super::{Call, Row, one, row, table};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::op::DotGeneral;
@@ -81,20 +81,37 @@ impl Axis<'_> {
         })
     }
 
-    /// The number of the first neighbour of a position, and the neighbours' weights.
-    fn weights(&self, at: f64) -> Result<(i64, Vec<f64>)> {
+    /// The part of the scale by which neighbours are spread.
+    fn spread(&self) -> f64 {
+        if self.antialias { self.scale.min(1.0) } else { 1.0 }
+    }
+
+    /// The most neighbours that an element of the result has.
+    fn taps(&self) -> i64 {
+        let reach = match self.kernel {
+            Kernel::Nearest(_) => return 1,
+            Kernel::Linear => 1.0,
+            Kernel::Cubic(_) => 2.0,
+        };
+        // A scale near 0 gives an infinity, which is cut to the largest integer.
+        ((reach / self.spread()).ceil() as i64).saturating_mul(2).max(1)
+    }
+
+    /// The number of the first neighbour of a position. `weights` become those of the neighbours.
+    fn weights(&self, at: f64, weights: &mut Vec<f64>) -> Result<i64> {
         let floor = at.floor();
         // The neighbour on the left is preferred, so that a whole position is at the right end.
         let ratio = if at == floor { 1.0 } else { at - floor };
-        let scale = if self.antialias { self.scale.min(1.0) } else { 1.0 };
+        let scale = self.spread();
+        weights.clear();
         let first = if at == floor { floor as i64 - 1 } else { floor as i64 };
-        let spread = |reach: f64, weight: &dyn Fn(f64) -> f64| {
+        let mut spread = |reach: f64, weight: &dyn Fn(f64) -> f64| {
             let start = (-reach / scale).floor() as i64 + 1;
             let count = 2 - 2 * start;
-            let all = (start..start + count).map(|i| weight((i as f64 - ratio) * scale));
-            let all: Vec<f64> = all.collect();
-            let sum: f64 = all.iter().sum();
-            (first + start, all.into_iter().map(|w| w / sum).collect::<Vec<f64>>())
+            weights.extend((start..start + count).map(|i| weight((i as f64 - ratio) * scale)));
+            let sum: f64 = weights.iter().sum();
+            weights.iter_mut().for_each(|w| *w /= sum);
+            first + start
         };
         Ok(match self.kernel {
             Kernel::Nearest(rounding) => {
@@ -111,7 +128,8 @@ impl Axis<'_> {
                         ));
                     }
                 };
-                (first + i64::from(right), vec![1.0])
+                weights.push(1.0);
+                first + i64::from(right)
             }
             Kernel::Linear => spread(1.0, &|x| (1.0 - x.abs()).clamp(0.0, 1.0)),
             Kernel::Cubic(a) => spread(2.0, &|x| {
@@ -126,42 +144,53 @@ impl Axis<'_> {
     }
 
     /// The operand, resized along an axis. Positions outside the region have `beyond`.
-    fn apply(&self, x: &Tensor, axis: usize, beyond: f64) -> Result<Tensor> {
+    fn apply(
+        &self,
+        call: &Call<'_, '_, '_>,
+        x: &Tensor,
+        axis: usize,
+        beyond: f64,
+    ) -> Result<Tensor> {
         let (from, last) = (self.from, self.from as i64 - 1);
-        listed(&[self.to as i64])?;
-        let mut rows: Vec<Vec<(usize, f64)>> = Vec::with_capacity(self.to);
-        let mut outside = Vec::with_capacity(self.to);
-        for n in 0..self.to {
-            let at = self.source(n)?;
-            outside.push(
-                self.coordinates == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&at),
-            );
-            let (first, mut weights) = self.weights(at)?;
-            let numbers = || (first..).map(|m| usize::try_from(m.clamp(0, last)).unwrap_or(0));
-            if self.exclude_outside {
-                for (m, weight) in (first..).zip(weights.iter_mut()) {
-                    if !(0..=last).contains(&m) {
-                        *weight = 0.0;
-                    }
+        let is_outside = |at: f64| {
+            self.coordinates == "tf_crop_and_resize" && !(0.0..=last as f64).contains(&at)
+        };
+        let mut outside = vec![];
+        let mut result = match self.kernel {
+            Kernel::Nearest(_) if !self.exclude_outside => {
+                let mut numbers = Vec::with_capacity(call.listed(&[self.to as i64, 2])? / 2);
+                for n in 0..self.to {
+                    let at = self.source(n)?;
+                    numbers.push(self.weights(at, &mut vec![])?.clamp(0, last) as i32);
+                    outside.push(is_outside(at));
                 }
-                let sum: f64 = weights.iter().sum();
-                let sum = if sum == 0.0 { 1.0 } else { sum };
-                weights.iter_mut().for_each(|w| *w /= sum);
-            }
-            rows.push(numbers().zip(weights).collect());
-        }
-        let mut result = match rows.iter().all(|row| matches!(row[..], [(_, 1.0)])) {
-            true => {
-                let numbers: Vec<i32> = rows.iter().map(|row| row[0].0 as i32).collect();
                 let numbers = Literal::from_vec(&[self.to], numbers)?;
                 x.index_select(axis, &Tensor::constant(numbers))
             }
-            false => {
-                let mut matrix = vec![0f64; listed(&[self.to as i64, from as i64])?];
-                for (n, row) in rows.iter().enumerate() {
-                    row.iter().for_each(|(m, weight)| matrix[n * from + m] += weight);
+            _ => {
+                call.listed(&[self.to as i64, self.taps()])?;
+                let mut matrix = vec![0f64; call.listed(&[self.to as i64, from as i64])?];
+                let mut weights = vec![];
+                for n in 0..self.to {
+                    let at = self.source(n)?;
+                    outside.push(is_outside(at));
+                    let first = self.weights(at, &mut weights)?;
+                    if self.exclude_outside {
+                        for (m, weight) in (first..).zip(weights.iter_mut()) {
+                            if !(0..=last).contains(&m) {
+                                *weight = 0.0;
+                            }
+                        }
+                        let sum: f64 = weights.iter().sum();
+                        let sum = if sum == 0.0 { 1.0 } else { sum };
+                        weights.iter_mut().for_each(|w| *w /= sum);
+                    }
+                    for (m, weight) in (first..).zip(&weights) {
+                        let m = usize::try_from(m.clamp(0, last)).unwrap_or(0);
+                        matrix[n * from + m] += weight;
+                    }
                 }
-                let matrix = Literal::from_vec(&[self.to, from], matrix)?.convert(x.dtype());
+                let matrix = table(&[self.to, from], matrix, x.dtype())?;
                 let contract = (vec![axis], vec![1]);
                 let dot = DotGeneral { contract, batch: (vec![], vec![]), result: None };
                 let product = Tensor::apply(dot, &[x, &Tensor::constant(matrix)]);
@@ -268,7 +297,7 @@ fn resize(
             exclude_outside: call.flag("exclude_outside", false)?,
             antialias: call.flag("antialias", false)?,
         };
-        result = resized.apply(&result, axis, beyond)?;
+        result = resized.apply(call, &result, axis, beyond)?;
     }
     let converted = match x.dtype().is_float() || moves_only {
         true => result.convert(x.dtype()),

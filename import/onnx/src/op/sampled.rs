@@ -69,7 +69,7 @@ fn regions(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         return call.refuse("sampling_ratio", samples);
     }
     let counts = [call.int("output_height", 1)?, call.int("output_width", 1)?];
-    super::listed(&[counts[0], samples, counts[1], samples])?;
+    call.listed(&[counts[0], samples, counts[1], samples])?;
     let scaled = regions.convert(x.dtype().wide()) * call.float("spatial_scale", 1.0)? - half;
     let count = regions.shape()[0].clone();
     let mut at = vec![];
@@ -151,7 +151,7 @@ fn deformed_convolution(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     };
     let batch = x.shape()[0].clone();
     let (taps, group) = (height * width, Dim::constant(groups[0]));
-    super::listed(&[taps])?;
+    call.listed(&[taps])?;
     let space_out = offset.shape()[2..].to_vec();
     let all = [vec![batch.clone(), group.clone(), Dim::constant(taps)], space_out.clone()].concat();
     let apart = offset.unflatten(1, [group.clone(), Dim::constant(taps), Dim::constant(2)]);

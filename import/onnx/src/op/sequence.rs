@@ -1,6 +1,6 @@
 //! Sequences of known length, and values that may be absent, which is known, too.
 
-use super::{Call, Row, listed, one, row, whole};
+use super::{Call, Row, one, row, whole};
 use crate::model::Attribute;
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
@@ -98,7 +98,7 @@ fn split_to_sequence(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
             if size < 1 {
                 return Err(Diagnostic::new(format!("parts of extent {size}")));
             }
-            let count = listed(&[(extent + size - 1) / size])?;
+            let count = call.parts((extent + size - 1) / size)?;
             (0..count as i64).map(|n| size.min(extent - n * size)).collect()
         }
     };

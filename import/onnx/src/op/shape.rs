@@ -1,6 +1,6 @@
 //! Shapes, and ops that move elements without looking at indices.
 
-use super::{Call, Row, listed, one, row};
+use super::{Call, Row, one, row};
 use crate::import::dims;
 use crate::model::{Attribute, Stored};
 use crate::refusal::{Class, refuse};
@@ -208,6 +208,7 @@ fn concat(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     if values.iter().any(|value| matches!(value, Value::Dims(_))) {
         let parts = values.iter().map(|value| value.dims()).collect::<Result<Vec<_>>>();
         if let Ok(parts) = parts {
+            call.entries(parts.iter().map(|part| part.values.len()).sum())?;
             return Ok(vec![dims(parts.into_iter().flat_map(|part| part.values).collect())]);
         }
     }
@@ -221,11 +222,14 @@ fn split(call: &Call<'_, '_, '_>, parts: Option<Vec<i64>>) -> Result<Vec<Value>>
         Some(parts) => parts.into_iter().map(Dim::constant).collect(),
         None => {
             let count = call.int("num_outputs", call.results() as i64)?.max(1);
+            if usize::try_from(count) != Ok(call.results()) {
+                let results = call.results();
+                return Err(Diagnostic::new(format!("{count} parts, and {results} results")));
+            }
             let extent = &x.shape()[axis];
             match extent.as_constant() {
                 // The last part is smaller if they are not equal.
                 Some(extent) => {
-                    listed(&[count])?;
                     let part = (extent + count - 1) / count;
                     let sizes = (0..count).map(|n| (extent - n * part).clamp(0, part));
                     sizes.map(Dim::constant).collect()
@@ -235,7 +239,7 @@ fn split(call: &Call<'_, '_, '_>, parts: Option<Vec<i64>>) -> Result<Vec<Value>>
                         extent.checked_exact_div(&Dim::constant(count)).ok_or_else(|| {
                             refuse(Class::Shape, format!("an extent of {extent} in {count} parts"))
                         })?;
-                    vec![part; listed(&[count])?]
+                    vec![part; count as usize]
                 }
             }
         }
@@ -284,7 +288,7 @@ fn pad(
                         if m < extent { m } else { period - m }
                     }
                 };
-                listed(&[(extent + low).saturating_add(high).max(0)])?;
+                call.listed(&[(extent + low).saturating_add(high).max(0)])?;
                 let indices: Vec<i32> = (-low..extent + high).map(|n| source(n) as i32).collect();
                 let indices = Literal::from_vec(&[indices.len()], indices)?;
                 padded = padded.index_select(axis, &Tensor::constant(indices));

@@ -1,7 +1,7 @@
 //! Discrete Fourier transforms and windows. A transform of known length is the product with its
 //! matrix.
 
-use super::{Call, Row, listed, one, row};
+use super::{Call, Row, one, row, table};
 use crate::model::dtype;
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
@@ -34,15 +34,15 @@ fn mel_weights(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let number = |n: usize| -> Result<f64> {
         call.number(n)?.ok_or_else(|| Diagnostic::new(format!("it has no operand {n}")))
     };
-    let (bins, length, rate) = (listed(&[number(0)? as i64])?, number(1)? as i64, number(2)?);
-    let length = listed(&[length])?;
+    let (bins, length, rate) = (call.listed(&[number(0)? as i64])?, number(1)? as i64, number(2)?);
+    let length = call.listed(&[length])?;
     let mel = |hertz: f64| 2595.0 * (hertz / 700.0).ln_1p() / 10f64.ln();
     let (low, high) = (mel(number(3)?), mel(number(4)?));
     let step = (high - low) / (bins + 2) as f64;
     let hertz = |n: usize| 700.0 * ((n as f64 * step + low) / 2595.0 * 10f64.ln()).exp_m1();
     let edge = |n: usize| ((length as f64 + 1.0) * hertz(n) / rate).floor() as usize;
     let rows = length / 2 + 1;
-    let mut weights = vec![0f64; listed(&[rows as i64, bins as i64])?];
+    let mut weights = vec![0f64; call.listed(&[rows as i64, bins as i64])?];
     for bin in 0..bins {
         let (left, centre, right) = (edge(bin), edge(bin + 1), edge(bin + 2));
         if right > rows {
@@ -63,7 +63,7 @@ fn mel_weights(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         (centre..right).for_each(|j| set(j, (right - j) as f64 / (right - centre) as f64));
     }
     let to = dtype(i32::try_from(call.int("output_datatype", 1)?).unwrap_or(0))?;
-    one(Tensor::constant(Literal::from_vec(&[rows, bins], weights)?.convert(to)))
+    one(Tensor::constant(table(&[rows, bins], weights, to)?))
 }
 
 /// A window as a function of positions from 0 to 1.
@@ -71,20 +71,22 @@ fn window(call: &Call<'_, '_, '_>, of: impl Fn(f64) -> f64) -> Result<Vec<Value>
     let size = call.ints(0)?.first().copied().unwrap_or(0);
     let to = dtype(i32::try_from(call.int("output_datatype", 1)?).unwrap_or(0))?;
     let length = if call.flag("periodic", true)? { size } else { size - 1 };
-    listed(&[size])?;
+    call.listed(&[size])?;
     let values: Vec<f64> = (0..size).map(|n| of(n as f64 / length as f64)).collect();
-    one(Tensor::constant(Literal::from_vec(&[values.len()], values)?.convert(to)))
+    one(Tensor::constant(table(&[values.len()], values, to)?))
 }
 
 /// The product of an axis with a constant matrix `[to, from]`, in the axis' place.
 fn along(
+    call: &Call<'_, '_, '_>,
     x: &Tensor,
     axis: usize,
     [to, from]: [usize; 2],
     of: impl Fn(usize, usize) -> f64,
 ) -> Result<Tensor> {
-    let all = (0..listed(&[to as i64, from as i64])?).map(|n| of(n / from, n % from)).collect();
-    let matrix = Literal::from_vec(&[to, from], all)?.convert(x.dtype());
+    let all =
+        (0..call.listed(&[to as i64, from as i64])?).map(|n| of(n / from, n % from)).collect();
+    let matrix = table(&[to, from], all, x.dtype())?;
     let dot = DotGeneral { contract: (vec![axis], vec![1]), batch: (vec![], vec![]), result: None };
     let product = Tensor::apply(dot, &[x, &Tensor::constant(matrix)]);
     let mut order: Vec<i64> = (0..x.rank() as i64 - 1).collect();
@@ -94,6 +96,7 @@ fn along(
 
 /// The transform of a tensor whose last axis has the real and perhaps the imaginary part.
 fn fourier(
+    call: &Call<'_, '_, '_>,
     x: &Tensor,
     axis: usize,
     length: usize,
@@ -122,10 +125,13 @@ fn fourier(
             n if 2 * n == length => 1.0,
             _ => 2.0,
         };
-        let cos = along(&real, axis, [length, used], |k, n| norm * weight(n) * angle(k, n).cos())?;
+        let cos =
+            along(call, &real, axis, [length, used], |k, n| norm * weight(n) * angle(k, n).cos())?;
         let result = match &imaginary {
             Some(i) => {
-                cos - along(i, axis, [length, used], |k, n| norm * weight(n) * angle(k, n).sin())?
+                cos - along(call, i, axis, [length, used], |k, n| {
+                    norm * weight(n) * angle(k, n).sin()
+                })?
             }
             None => cos,
         };
@@ -133,7 +139,7 @@ fn fourier(
     }
     let to = if onesided { length / 2 + 1 } else { length };
     let product = |x: &Tensor, sine: bool| {
-        along(x, axis, [to, used], |k, n| {
+        along(call, x, axis, [to, used], |k, n| {
             norm * if sine { angle(k, n).sin() } else { angle(k, n).cos() }
         })
     };
@@ -149,7 +155,7 @@ fn transform(call: &Call<'_, '_, '_>, axis: i64) -> Result<Vec<Value>> {
     let axis = call.axis(axis, x.rank())?;
     let flags = [call.flag("inverse", false)?, call.flag("onesided", false)?];
     let length = match call.number(1)? {
-        Some(length) => listed(&[length as i64])?,
+        Some(length) => call.listed(&[length as i64])?,
         None => {
             let extent = x.shape()[axis]
                 .as_extent()
@@ -157,7 +163,7 @@ fn transform(call: &Call<'_, '_, '_>, axis: i64) -> Result<Vec<Value>> {
             if flags == [true, true] { 2 * extent.saturating_sub(1) } else { extent }
         }
     };
-    one(fourier(&x, axis, length, flags)?)
+    one(fourier(call, &x, axis, length, flags)?)
 }
 
 fn short_time(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
@@ -172,14 +178,14 @@ fn short_time(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let samples = extent(samples)?;
     let length = match (call.number(3)?, &window) {
         (Some(length), _) => length as i64,
-        (None, Some(window)) => extent(&window.shape()[0])?,
+        (None, Some(window)) => extent(window.shape().first().unwrap_or(&Dim::constant(1)))?,
         (None, None) => samples,
     };
     if step < 1 || length < 1 || length > samples {
         return Err(Diagnostic::new(format!("frames of {length} every {step} of {samples}")));
     }
     let frames = 1 + (samples - length) / step;
-    listed(&[frames, length])?;
+    call.listed(&[frames, length])?;
     let starts = (0..frames).flat_map(|f| (0..length).map(move |n| (f * step + n) as i32));
     let numbers = Literal::from_vec(&[frames as usize, length as usize], starts.collect())?;
     let mut all = x.index_select(1, &Tensor::constant(numbers));
@@ -187,5 +193,5 @@ fn short_time(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         all = all * window.unsqueeze(-1);
     }
     let onesided = call.flag("onesided", true)?;
-    one(fourier(&all, 2, length as usize, [false, onesided])?)
+    one(fourier(call, &all, 2, length as usize, [false, onesided])?)
 }

@@ -1,6 +1,6 @@
 //! Sampling of images at computed positions, and their parts.
 
-use super::{Call, Row, listed, one, row};
+use super::{Call, Row, one, row, table};
 use crate::refusal::{Class, refuse};
 use crate::value::Value;
 use wengert_core::op::{Binary, Unary};
@@ -32,6 +32,9 @@ pub(super) const ROWS: &[Row] = &[
     row("Col2Im", 18, col_to_image),
 ];
 
+/// The most axes of an image that is sampled.
+const MOST_AXES: usize = 5;
+
 /// Known extents of some axes.
 fn extents(x: &Tensor, from: usize) -> Result<Vec<i64>> {
     let known = x.shape().get(from..).unwrap_or_default();
@@ -42,7 +45,9 @@ fn extents(x: &Tensor, from: usize) -> Result<Vec<i64>> {
 fn affine_grid(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let (theta, size) = (call.tensor(0)?, call.ints(1)?);
     let corners = call.flag("align_corners", false)?;
-    let count = listed(&size[size.len().min(2)..])?;
+    let axes = size.len().saturating_sub(2) as i64 + 1;
+    let count = size.get(2..).unwrap_or_default().iter().copied();
+    let count = call.listed(&count.chain([axes]).collect::<Vec<_>>())? / axes as usize;
     let space: Vec<usize> = size.iter().skip(2).map(|n| *n as usize).collect();
     let position = |n: usize, extent: usize| {
         let (n, extent) = (n as f64, extent as f64);
@@ -61,7 +66,7 @@ fn affine_grid(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         }
         points.push(1.0);
     }
-    let points = Literal::from_vec(&[count, space.len() + 1], points)?.convert(theta.dtype());
+    let points = table(&[count, space.len() + 1], points, theta.dtype())?;
     let moved = Tensor::einsum("pk,nik->npi", &[Tensor::constant(points), theta.clone()]);
     let batch = theta.shape()[0].clone();
     let shape = [batch].into_iter().chain(space.iter().map(|e| Dim::from(*e)));
@@ -91,8 +96,13 @@ fn reflected(x: &Tensor, low: f64, high: f64) -> Tensor {
 }
 
 fn grid_sample(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
-    let (x, grid) = (call.tensor(0)?, call.ranked(1, 2)?);
+    let (x, grid) = (call.ranked(0, 3)?, call.ranked(1, 2)?);
     let space = extents(&x, 2)?;
+    // Each axis multiplies the neighbours of a point.
+    if space.len() > MOST_AXES {
+        return Err(Diagnostic::new(format!("{} is no image of at most 5 axes", x.ty()))
+            .help("sample images, volumes, or batches of them"));
+    }
     let corners = call.flag("align_corners", false)?;
     let outside = match call.text("padding_mode", "zeros")? {
         "zeros" => Outside::Zeros,
@@ -223,8 +233,8 @@ fn col_to_image(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     };
     let (strides, dilations) = (list("strides", vec![1; axes])?, list("dilations", vec![1; axes])?);
     let pads = list("pads", vec![0; 2 * axes])?;
-    let area = listed(&window)? as i64;
-    listed(&size)?;
+    let area = call.listed(&window)? as i64;
+    call.listed(&size)?;
     if strides.contains(&0) {
         return call.refuse("strides", 0);
     }
@@ -234,8 +244,8 @@ fn col_to_image(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
             (size[n] + pads[n] + pads[axes + n] - reach) / strides[n] + 1
         })
         .collect();
-    let number = listed(&counts)? as i64;
-    listed(&[area, number])?;
+    let number = call.listed(&counts)? as i64;
+    call.listed(&[area, number])?;
     let pixels: i64 = size.iter().product();
     // The pixel of each element of a window, or one beyond the image.
     let mut pixel = Vec::with_capacity((area * number) as usize);

@@ -68,7 +68,12 @@ impl Geometry {
         let (mut padding, mut beyond) = (vec![], vec![0; axes]);
         for n in 0..axes {
             let extent = &x.shape()[2 + n];
-            let (reach, stride) = ((dilations[n] * (extents[n] - 1) + 1) as i64, strides[n] as i64);
+            let stride = strides[n] as i64;
+            let reach = extents[n].checked_sub(1).and_then(|last| last.checked_mul(dilations[n]));
+            let reach = reach.and_then(|reach| i64::try_from(reach).ok()?.checked_add(1));
+            let reach = reach.filter(|reach| *reach <= 1 << 40).ok_or_else(|| {
+                Diagnostic::new(format!("a window of extent {} in axis {n}", extents[n]))
+            })?;
             let known = || {
                 extent.as_constant().ok_or_else(|| {
                     refuse(Class::Shape, format!("padding of an extent of {extent}"))

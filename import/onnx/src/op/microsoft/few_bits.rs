@@ -8,6 +8,9 @@ use wengert_core::{DType, Diagnostic, Dim, Result, Tensor};
 
 /// Integers of a few bits, packed in bytes along the last axis, the lowest bits first.
 fn unpacked(bytes: &Tensor, bits: i64) -> Result<Tensor> {
+    if bytes.rank() == 0 {
+        return Err(Diagnostic::new(format!("{} is no list of packed integers", bytes.ty())));
+    }
     let mask = (1u32 << bits) - 1;
     let parts: Vec<Tensor> = (0..8 / bits)
         .map(|n| {

@@ -4,6 +4,7 @@
 //! This is also the fuzz target: `ci/deep/onnx-mutants [COUNT] [SEED]` imports so many mutants from
 //! a seed on. `WENGERT_MUTANTS` is the count, `WENGERT_MUTANTS_SEED` the first seed.
 
+mod bombs;
 mod spent;
 
 use super::nowhere;
@@ -12,6 +13,7 @@ use crate::{Options, inputs, read, read_tensor};
 use bytes::Bytes;
 use prost::Message;
 use spent::{Spent, measured};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,6 +51,11 @@ const MOST_MEMORY: usize = 256 << 20;
 /// The most processor time. Without optimisation, checks of the graph take part, and all is slower.
 const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
 
+thread_local! {
+    /// Panics of this thread, caught or not.
+    static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
 #[test]
 fn mutants_are_imported_or_refused_within_limits() {
     let mut folders = vec![];
@@ -61,6 +68,12 @@ fn mutants_are_imported_or_refused_within_limits() {
     let usual = folders.len() as u64 * if tier::is_deep() { 30 } else { 1 };
     let count = number("WENGERT_MUTANTS").unwrap_or(usual);
     let first = number("WENGERT_MUTANTS_SEED").unwrap_or(0);
+    // A panic after an error is caught by the builder, which reports the error.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.set(PANICS.get() + 1);
+        usual(info);
+    }));
     let (mut bad, mut imported) = (vec![], 0);
     let (mut slowest, mut largest) = ((Duration::ZERO, 0), (0, 0));
     for seed in first..first + count {
@@ -72,7 +85,7 @@ fn mutants_are_imported_or_refused_within_limits() {
         imported += u64::from(matches!(result, Ok(true)));
         slowest = slowest.max((time, seed));
         largest = largest.max((memory, seed));
-        let fault = if result.is_err() {
+        let fault = if result.is_err() || PANICS.take() > 0 {
             "it panics".to_owned()
         } else if time > MOST_TIME {
             format!("{time:.1?} of the processor")

@@ -34,10 +34,19 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-fn grow(bytes: usize) {
+/// The most that is given to a thread, so that the machine's memory lasts.
+const MOST: isize = 4 << 30;
+
+/// Counts bytes. Whether they are too many.
+fn grow(bytes: usize) -> bool {
     let live = LIVE.get().saturating_add_unsigned(bytes);
-    LIVE.set(live);
     PEAK.set(PEAK.get().max(live));
+    if live > MOST {
+        eprintln!("mutants: {bytes} bytes are asked for, and the process ends");
+        return true;
+    }
+    LIVE.set(live);
+    false
 }
 
 fn shrink(bytes: usize) {
@@ -47,17 +56,21 @@ fn shrink(bytes: usize) {
 /// Counts the allocated bytes of each thread.
 struct Counting;
 
-// SAFETY: every method passes its arguments unchanged to the system's allocator and returns its
-// result. The counters access no other memory: they need no initialization and no destructor.
+// SAFETY: every method returns null, or passes its arguments unchanged to the system's allocator and
+// returns its result. The counters access no other memory: they need no initialization and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
+        if grow(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's promises about `layout` are the ones that `System` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
+        if grow(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -70,7 +83,9 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // While a block is moved, both are there.
-        grow(size);
+        if grow(size) {
+            return std::ptr::null_mut();
+        }
         shrink(layout.size());
         // SAFETY: as above.
         unsafe { System.realloc(block, layout, size) }
