@@ -12,6 +12,7 @@ pub mod console;
 mod drawn;
 pub mod filetest;
 mod interrupt;
+mod model;
 mod module_tree;
 mod outputs;
 mod policy;

@@ -1,7 +1,8 @@
 //! `FILE[@func]`: reading programs.
 
-use crate::cli::DeviceArgs;
+use crate::cli::{DeviceArgs, FunctionArgs, ModelArgs};
 use crate::console::{Console, Outcome};
+use crate::model::options;
 use crate::policy::PrecisionArgs;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,7 +15,7 @@ use wengert::precision::{Precision, cast_to_param};
 use wengert::signature::Signature;
 use wengert::{
     Binding, Compiled, Device, DeviceOptions, Diagnostic, GraphFile, Location, Session, diagnostic,
-    format, os_text,
+    format, onnx, os_text,
 };
 
 /// A file and the selected function.
@@ -26,6 +27,8 @@ pub struct Source {
     function: Option<String>,
     /// The policy that the program is under.
     policy: Option<Precision>,
+    /// Extents that the import of a model has bound.
+    bound: Binding,
 }
 
 /// Contents of a file.
@@ -39,17 +42,54 @@ pub enum Contents {
 impl Source {
     /// Reads and verifies `FILE[@func]`.
     pub fn read(text: &OsStr, console: &Console<'_>) -> Outcome<Source> {
+        Source::read_with(text, &ModelArgs::default(), &[], console)
+    }
+
+    /// Reads and verifies the argument of a command.
+    pub fn of(args: &FunctionArgs, console: &Console<'_>) -> Outcome<Source> {
+        Source::read_with(&args.file, &args.model, &args.binds, console)
+    }
+
+    /// Reads and verifies `FILE[@func]`. A model is imported with these options; if it needs
+    /// extents as numbers, with those of `binds`.
+    pub fn read_with(
+        text: &OsStr,
+        model: &ModelArgs,
+        binds: &[String],
+        console: &Console<'_>,
+    ) -> Outcome<Source> {
         let (path, function) = split(text)?;
+        let is_model = path.extension().is_some_and(|e| e == "onnx");
+        if let Some(option) = model.given().filter(|_| !is_model) {
+            return Err(diagnostic!(
+                "`{}` is no model to which --{option} applies",
+                path.display()
+            )
+            .help("give the option to `graphrun import`, which makes .graph files of models")
+            .into());
+        }
+        let mut bound = Binding::new();
         let is_plan = path.extension().is_some_and(|e| e == "plan");
         let contents = match &console.text {
             Some((name, text)) if Path::new(name) == path => {
                 Contents::Program(Box::new(GraphFile::new(parse_program(text, name)?)))
             }
             _ if is_plan => Contents::Plan(format::plan::read_all(path)?),
+            _ if is_model => {
+                let file = onnx::read(path, &options(model, Binding::new())?);
+                let file = match file {
+                    Err(_) if !binds.is_empty() => {
+                        bound = bindings(binds)?;
+                        onnx::read(path, &options(model, bound.clone())?)
+                    }
+                    file => file,
+                };
+                Contents::Program(Box::new(file?))
+            }
             _ => Contents::Program(Box::new(GraphFile::read(path)?)),
         };
         let function = function.map(str::to_owned);
-        let source = Source { path: path.into(), contents, function, policy: None };
+        let source = Source { path: path.into(), contents, function, policy: None, bound };
         match (&source.contents, &source.function) {
             (Contents::Program(file), Some(name)) => drop(file.program.get(name)?),
             (Contents::Plan(plans), Some(name)) if plans[0].function != *name => {
@@ -106,11 +146,32 @@ impl Source {
         self.function.as_deref()
     }
 
-    /// The selected function, or the only one.
+    /// The binding of `--bind`, without the extents that are numbers since the import of a model.
+    pub fn binding(&self, binds: &[String]) -> Outcome<Binding> {
+        let all = bindings(binds)?;
+        let open = all.iter().filter(|(name, _)| self.bound.get(name).is_none());
+        Ok(open.fold(Binding::new(), |open, (name, value)| open.with(name, value)))
+    }
+
+    /// The functions that the file's recipe does not name.
+    pub fn beside_recipe(&self) -> Outcome<Vec<&Function>> {
+        let file = self.file()?;
+        let named = file.recipe.iter().flat_map(|recipe| {
+            let evaluate = recipe.evaluate.as_ref().map(|evaluate| &evaluate.function);
+            [recipe.init.as_ref(), Some(&recipe.step.function), evaluate].into_iter().flatten()
+        });
+        let named: Vec<&String> = named.collect();
+        Ok(file.program.functions().iter().filter(|f| !named.contains(&&f.name)).collect())
+    }
+
+    /// The selected function, or the only one, or the only one beside those of the recipe.
     pub fn function(&self) -> Outcome<&Function> {
         let program = &self.file()?.program;
         if let Some(name) = &self.function {
             return Ok(program.get(name)?);
+        }
+        if let [only] = self.beside_recipe()?[..] {
+            return Ok(only);
         }
         match program.functions() {
             [only] => Ok(only),

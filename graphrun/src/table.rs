@@ -48,6 +48,12 @@ fn widths_of(row: &[String]) -> impl Iterator<Item = (usize, usize)> + '_ {
     row.iter().map(|cell| cell.chars().count()).enumerate()
 }
 
+/// A number of things.
+pub fn counted(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{} {what}{s}", grouped(count as u64))
+}
+
 /// A count with its digits in groups of three: `1,234,567`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();

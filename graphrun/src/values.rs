@@ -2,7 +2,7 @@
 
 use crate::cli::ValueArgs;
 use crate::console::Outcome;
-use crate::source::{Source, bindings, pair};
+use crate::source::{Source, pair};
 use serde_json::{Value, json};
 use wengert::available_memory::Promise;
 use wengert::core::graph::InputRole;
@@ -79,7 +79,7 @@ pub fn gather(
         variables.extend(data::read_all_within(path, limit)?);
     }
     let mut variables = source.cast_to_param(variables)?;
-    let mut binding = bindings(binds)?;
+    let mut binding = source.binding(binds)?;
     let mut specs: Vec<(&str, Spec)> = Vec::new();
     for text in &args.inputs {
         let (name, spec) = pair("input", text)?;

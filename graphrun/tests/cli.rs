@@ -346,6 +346,8 @@ fn bad_program_files_are_refused() {
     std::fs::write(place.path("wrong.ir"), "func @f(%x: f32[2]) -> (f32[3]) {\n  return %x\n}\n")
         .unwrap();
     std::fs::write(place.path("empty.ir"), "// nothing\n").unwrap();
+    let two = ["f", "g"].map(|name| format!("func @{name}() -> () {{\n  return\n}}\n"));
+    std::fs::write(place.path("two.ir"), two.concat()).unwrap();
     for (file, says) in [
         ("missing.graph", &["cannot read `missing.graph`", "No such file"][..]),
         ("short.graph", &["cannot read `short.graph`"]),
@@ -360,7 +362,7 @@ fn bad_program_files_are_refused() {
         ("empty.ir", &["`empty.ir` holds no function"]),
         ("x.npy", &["`x.npy` is not a program file"]),
         (".", &["program file"]),
-        ("model.graph", &["holds several functions", "model.graph@predict"]),
+        ("two.ir", &["holds several functions", "two.ir@g"]),
         ("model.graph@prodict", &["no function `@prodict`", "@predict"]),
     ] {
         place.run(&[file]).refused(says);

@@ -1,5 +1,6 @@
 //! Arguments of the commands that write derivatives and other transforms of functions.
 
+use super::ModelArgs;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,9 +8,12 @@ use std::path::PathBuf;
 /// Options of the commands that differentiate.
 #[derive(Args, Debug)]
 pub struct WrtArgs {
-    /// The function.
+    /// The function, in a .graph, .ir or .onnx file.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
+    /// What a model leaves open.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Inputs to differentiate with respect to: names, or prefixes of key paths.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     pub wrt: Vec<String>,
@@ -85,9 +89,12 @@ pub struct JetArgs {
 /// Arguments of `vmap`.
 #[derive(Args, Debug)]
 pub struct VmapArgs {
-    /// The function.
+    /// The function, in a .graph, .ir or .onnx file.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
+    /// What a model leaves open.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Batched inputs: names, or prefixes of key paths. Each may name its batch axis; the default
     /// is 0. The examples share all other inputs.
     #[arg(

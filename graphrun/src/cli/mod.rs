@@ -99,10 +99,14 @@ pub enum Command {
 /// The function, an argument of several commands.
 #[derive(Args, Debug)]
 pub struct FunctionArgs {
-    /// A .graph, .ir or .plan file, and the function in it. The function may be omitted if the file
-    /// has only one, or if the command takes all functions by default.
+    /// A .graph, .ir, .plan or .onnx file, and the function in it. The function may be omitted if
+    /// the file has only one, or only one beside those of its recipe, or if the command takes all
+    /// functions by default.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
+    /// What a model leaves open.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Bind a dimension variable. Variables in the shapes of given tensors are bound by the
     /// tensors.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]

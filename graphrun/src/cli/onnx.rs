@@ -12,24 +12,12 @@ pub struct ImportArgs {
     /// An .onnx file. Values of tensors may lie in files beside it
     #[arg(value_name = "MODEL.onnx")]
     pub file: PathBuf,
-    /// Output file.
+    /// Output file. The default is a new file in this folder, with the name of the model.
     #[arg(short, long, value_name = "OUT.graph")]
-    pub out: PathBuf,
-    /// Value of an input that holds a shape, axes or a count, which becomes part of the graph:
-    /// @f.npy, @f.npz[k], "2xi64=3 4".
-    #[arg(long = "bind-input", value_name = "NAME=SPEC")]
-    pub bound: Vec<OsString>,
-    /// The most results kept of a value whose number of results depends on data, as that of
-    /// NonZero. Zeros follow the results, and an output NAME_count has their number.
-    #[arg(long = "max", value_name = "NAME=N")]
-    pub max: Vec<String>,
-    /// The shapes of the elements of an input that is a sequence: "s=[3],[2,4]". Each element is an
-    /// input of the function, s.0 and so on.
-    #[arg(long = "sequence", value_name = "NAME=SHAPES")]
-    pub sequences: Vec<String>,
-    /// An optional input that is absent.
-    #[arg(long = "absent", value_name = "NAME")]
-    pub absent: Vec<String>,
+    pub out: Option<PathBuf>,
+    /// What the model leaves open.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Number for a symbolic extent of inputs, if an op needs it as a number, or to fix it.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,
@@ -41,11 +29,46 @@ pub struct ImportArgs {
     pub tuning: TuningArgs,
 }
 
+/// What a model leaves open: options of `import`, and of each command that takes a model's file.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ModelArgs {
+    /// Value of an input that holds a shape, axes or a count, which becomes part of the graph:
+    /// @f.npy, @f.npz[k], "2xi64=3 4".
+    #[arg(long = "bind-input", value_name = "NAME=SPEC", help_heading = OF_MODELS)]
+    pub bound: Vec<OsString>,
+    /// The most results kept of a value whose number of results depends on data, as that of
+    /// NonZero. Zeros follow the results, and an output NAME_count has their number.
+    #[arg(long = "max", value_name = "NAME=N", help_heading = OF_MODELS)]
+    pub max: Vec<String>,
+    /// The shapes of the elements of an input that is a sequence: "s=[3],[2,4]". Each element is an
+    /// input of the function, s.0 and so on.
+    #[arg(long = "sequence", value_name = "NAME=SHAPES", help_heading = OF_MODELS)]
+    pub sequences: Vec<String>,
+    /// An optional input that is absent.
+    #[arg(long = "absent", value_name = "NAME", help_heading = OF_MODELS)]
+    pub absent: Vec<String>,
+}
+
+const OF_MODELS: &str = "Options of .onnx files";
+
+impl ModelArgs {
+    /// The name of an option that is given, if there is one.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("bind-input", !self.bound.is_empty()),
+            ("max", !self.max.is_empty()),
+            ("sequence", !self.sequences.is_empty()),
+            ("absent", !self.absent.is_empty()),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+}
+
 /// How an imported model is trained.
 #[derive(Args, Debug)]
 pub struct TuningArgs {
     /// Write a file that `graphrun train` trains: with a training step, an evaluation and a recipe.
-    #[arg(long, requires = "loss")]
+    #[arg(long)]
     pub train: bool,
     /// With --train: the loss. cross_entropy of logits [batch, classes] and labels below the number
     /// of classes, binary_cross_entropy of logits and targets, or mse, mae, huber of numbers. What

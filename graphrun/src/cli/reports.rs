@@ -1,6 +1,6 @@
 //! Arguments of the commands that print, check and test.
 
-use super::{FunctionArgs, ValueArgs, bytes};
+use super::{FunctionArgs, ModelArgs, ValueArgs, bytes};
 use crate::policy::PrecisionArgs;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -9,10 +9,13 @@ use std::path::PathBuf;
 /// Arguments of `inspect`.
 #[derive(Args, Debug)]
 pub struct InspectArgs {
-    /// A .graph, .ir, .plan or .safetensors file. Of a program, the function; the default is all
-    /// functions.
+    /// A .graph, .ir, .onnx, .plan or .safetensors file. Of a program, the function; the default is
+    /// all functions.
     #[arg(value_name = "FILE[@FUNC]")]
     pub file: OsString,
+    /// What a model leaves open.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// Bind a dimension variable, on which sizes depend. The default is 1.
     #[arg(long = "bind", value_name = "NAME=N", value_delimiter = ',')]
     pub binds: Vec<String>,

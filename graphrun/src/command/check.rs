@@ -3,7 +3,7 @@
 use crate::cli::CheckArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::drawn::draw;
-use crate::source::{Source, bindings};
+use crate::source::Source;
 use serde_json::{Value, json};
 use wengert::check::{self, Finding};
 use wengert::core::diagnostic::Kind;
@@ -14,8 +14,8 @@ use wengert::{Binding, Device};
 /// small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     // Reading includes verification.
-    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
-    let known = bindings(&args.function.binds)?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
+    let known = source.binding(&args.function.binds)?;
     let functions = source.functions(&known)?;
     let mut status = Status::Good;
     let mut reports = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::cli::{Budget, CompileArgs};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound};
+use crate::source::{Source, check_bound};
 use wengert::core::Verified;
 use wengert::core::plan::{Account, Bytes, Plan};
 use wengert::pipeline::{self, Options};
@@ -10,7 +10,7 @@ use wengert::{atomic, diagnostic, format, target};
 
 /// Writes the plan.
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
     let function = source.function()?;
     let mut target = target(&args.target)?;
     if args.batch_invariant {
@@ -22,7 +22,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             .into());
     }
     atomic::can_write(&args.out)?;
-    let binding = bindings(&args.function.binds)?;
+    let binding = source.binding(&args.function.binds)?;
     if let Some((name, _)) = binding.iter().find(|(name, _)| !function.variables().contains(*name))
     {
         return Err(diagnostic!("`@{}` has no dimension variable `{name}`", function.name).into());

@@ -99,7 +99,7 @@ fn derived<T>(
     console: &Console<'_>,
     derive: impl FnOnce(&Program, &str, &[&str]) -> Result<T>,
 ) -> Outcome<(Source, T)> {
-    let source = Source::read(&args.file, console)?;
+    let source = Source::read_with(&args.file, &args.model, &[], console)?;
     let name = source.function()?.name.clone();
     let wrt: Vec<&str> = args.wrt.iter().map(String::as_str).collect();
     let derived = derive(&source.file()?.program, &name, &wrt)

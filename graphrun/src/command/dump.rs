@@ -2,7 +2,7 @@
 
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Contents, Source, bindings, check_bound, pair, part};
+use crate::source::{Contents, Source, check_bound, pair, part};
 use std::borrow::Cow;
 use wengert::core::graph::Function;
 use wengert::core::graph::PrintOptions;
@@ -19,8 +19,8 @@ use wengert::{Binding, Diagnostic, diagnostic, target};
 
 /// Prints the functions.
 pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
-    let binding = bindings(&args.function.binds)?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
+    let binding = source.binding(&args.function.binds)?;
     let options = options(args)?;
     let usual = if args.stage == Stage::Ptx { "sm_90" } else { "cpu" };
     let target = target(args.target.as_deref().unwrap_or(usual))?;

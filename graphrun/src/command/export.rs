@@ -2,7 +2,8 @@
 
 use crate::cli::ExportArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings};
+use crate::source::Source;
+use crate::table::counted;
 use wengert::core::graph::{InputRole, OutputRole};
 use wengert::{GraphFile, Weights, atomic, data, diagnostic, onnx};
 
@@ -13,9 +14,9 @@ pub fn run(args: &ExportArgs, console: &mut Console<'_>) -> Outcome {
             .help("names of models end in .onnx")
             .into());
     }
-    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
     let function = source.function()?;
-    let binding = bindings(&args.function.binds)?;
+    let binding = source.binding(&args.function.binds)?;
     source.functions(&binding)?;
     atomic::can_write(&args.out)?;
     let mut variables = source.weights()?;
@@ -35,11 +36,11 @@ pub fn run(args: &ExportArgs, console: &mut Console<'_>) -> Outcome {
     let new = function.outputs.iter().filter(|output| output.role == OutputRole::State).count();
     let state = if new == 0 { String::new() } else { format!(", {new} of them new state") };
     console.line(format_args!(
-        "@{} with {} inputs, {} parameters and {} outputs{state} written to {}, op set {}",
+        "@{} with {}, {} and {}{state} written to {}, op set {}",
         function.name,
-        of(false),
-        of(true),
-        function.outputs.len(),
+        counted(of(false), "input"),
+        counted(of(true), "parameter"),
+        counted(function.outputs.len(), "output"),
         args.out.display(),
         args.opset
     ))?;

@@ -2,12 +2,14 @@
 
 use crate::cli::{ImportArgs, TuningArgs};
 use crate::console::{Console, Outcome, Status};
+use crate::model::options;
 use crate::source::{bindings, pair};
-use wengert::core::graph::InputRole;
-use wengert::core::text::{Cursor, is_name};
-use wengert::data::inflate::InflateLimit;
-use wengert::data::spec::Spec;
-use wengert::tune::{EVALUATE, STEP, Tuning};
+use crate::table::counted;
+use std::path::{Path, PathBuf};
+use wengert::core::graph::{Function, InputRole, OutputRole};
+use wengert::core::text::is_name;
+use wengert::signature::Signature;
+use wengert::tune::{EVALUATE, Loss, STEP, Tuning};
 use wengert::{Weights, diagnostic, onnx};
 
 /// Imports an ONNX model; with `--train`, for training.
@@ -17,25 +19,36 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
             .help("use letters, digits and `_`, not starting with a digit")
             .into());
     }
-    let model = onnx::import(&args.file, &options(args)?)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => default_name(&args.file)?,
+    };
+    let options = onnx::Options {
+        function: args.function.clone(),
+        training: args.tuning.training_forms,
+        ..options(&args.model, bindings(&args.binds)?)?
+    };
+    let model = onnx::import(&args.file, &options)?;
     if args.tuning.train {
-        return train(args, model, console);
+        return train(args, model, &out, console);
     }
     let narrow = model.narrow.clone();
     let file = model.into_file();
-    file.write(&args.out)?;
+    file.write(&out)?;
     let parameters = match &file.weights {
         Weights::Inline(arrays) => arrays.len(),
         _ => 0,
     };
     let function = &file.program.functions()[0];
     console.line(format_args!(
-        "@{} with {} inputs, {parameters} parameters and {} outputs written to {}",
+        "@{} with {}, {} and {} written to {}",
         function.name,
-        function.inputs.len() - parameters,
-        function.outputs.len(),
-        args.out.display()
+        counted(function.inputs.len() - parameters, "input"),
+        counted(parameters, "parameter"),
+        counted(function.outputs.len(), "output"),
+        out.display()
     ))?;
+    console.line(interface(function))?;
     for (name, dtype) in narrow {
         let carrier = dtype.carrier();
         console
@@ -44,53 +57,41 @@ pub fn run(args: &ImportArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-/// How the model is imported.
-fn options(args: &ImportArgs) -> Outcome<onnx::Options> {
-    let mut options = onnx::Options {
-        function: args.function.clone(),
-        extents: bindings(&args.binds)?,
-        training: args.tuning.training_forms,
-        absent: args.absent.iter().cloned().collect(),
-        ..Default::default()
-    };
-    for text in &args.bound {
-        let (name, spec) = pair("bind-input", text)?;
-        let value = Spec::parse(spec).and_then(|spec| spec.literal(InflateLimit::default()));
-        let value = value.map_err(|error| error.context(format_args!("input `{name}`")))?;
-        options.bound.insert(name.to_owned(), value);
+/// The file beside which nothing is lost: the name of the model, in this folder.
+fn default_name(model: &Path) -> Outcome<PathBuf> {
+    let name = PathBuf::from(model.file_stem().unwrap_or_default()).with_extension("graph");
+    match name.exists() {
+        true => Err(diagnostic!("`{}` is there already", name.display())
+            .help(format!("to replace it, or for another name: -o {}", name.display()))
+            .into()),
+        false => Ok(name),
     }
-    for text in &args.max {
-        let most = text.rsplit_once('=').and_then(|(name, most)| Some((name, most.parse().ok()?)));
-        let (name, most) = most.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
-            diagnostic!("`--max {text}` is no bound")
-                .help("write --max NAME=N, e.g. --max boxes=100")
-        })?;
-        options.max.insert(name.to_owned(), most);
-    }
-    for text in &args.sequences {
-        let found = text.split_once('=').filter(|(name, _)| !name.is_empty());
-        let (name, shapes) = found.ok_or_else(|| {
-            diagnostic!("`--sequence {text}` has no shapes")
-                .help("write the shape of each element: --sequence \"NAME=[3],[2,4]\"")
-        })?;
-        let mut cursor = Cursor::new("--sequence", shapes);
-        let mut all = vec![];
-        while !cursor.is_end() {
-            if !all.is_empty() {
-                cursor.expect(",")?;
-            }
-            all.push(cursor.shape()?);
-        }
-        options.sequences.insert(name.to_owned(), all);
-    }
-    Ok(options)
+}
+
+/// A line with the inputs and outputs of a function, apart from variables.
+fn interface(function: &Function) -> String {
+    let Signature { inputs, outputs, .. } = Signature::of_function(function);
+    let list = |all: Vec<String>| all.join(", ");
+    let inputs = inputs.iter().filter(|input| !input.is_variable());
+    let outputs = outputs.iter().filter(|output| output.role != OutputRole::State);
+    format!(
+        "@{}({}) -> ({})",
+        function.name,
+        list(inputs.map(|input| format!("{}: {}", input.name, input.ty)).collect()),
+        list(outputs.map(|output| format!("{}: {}", output.name, output.ty)).collect())
+    )
 }
 
 /// Writes a file that is trained.
-fn train(args: &ImportArgs, model: onnx::Model, console: &mut Console<'_>) -> Outcome {
+fn train(args: &ImportArgs, model: onnx::Model, out: &Path, console: &mut Console<'_>) -> Outcome {
     let TuningArgs { loss, optimizer, learning_rate, batch, epochs, seed, .. } = &args.tuning;
-    let loss = loss.as_deref().expect("--train requires --loss").parse()?;
-    let mut tuning = Tuning::new(loss);
+    let Some(loss) = loss.as_deref() else {
+        let all: Vec<&str> = Loss::ALL.iter().map(|loss| loss.name()).collect();
+        return Err(diagnostic!("`--train` has no loss")
+            .help(format!("add --loss LOSS, one of {}", all.join(", ")))
+            .into());
+    };
+    let mut tuning = Tuning::new(loss.parse()?);
     tuning.function.clone_from(&args.function);
     if let Some(name) = optimizer {
         tuning.optimizer = name.parse()?;
@@ -116,7 +117,7 @@ fn train(args: &ImportArgs, model: onnx::Model, console: &mut Console<'_>) -> Ou
     }
     let statistics = model.statistics.clone();
     let file = model.tuned(tuning)?;
-    file.write(&args.out)?;
+    file.write(out)?;
     let step = file.program.get(STEP)?;
     let (mut trained, mut frozen) = (0, 0);
     let predict = file.program.get(&args.function)?;
@@ -131,7 +132,18 @@ fn train(args: &ImportArgs, model: onnx::Model, console: &mut Console<'_>) -> Ou
         "@{STEP} with {trained} trained and {frozen} frozen parameters, @{} and @{EVALUATE} \
          written to {}",
         args.function,
-        args.out.display()
+        out.display()
+    ))?;
+    // What the data file has, which is the first thing to make.
+    let recipe = file.recipe.as_ref().expect("a file that is trained has a recipe");
+    let arrays = recipe.step.inputs.iter().filter_map(|input| {
+        let index = step.input_index(&input.input)?;
+        Some(format!("`{}` as {}", input.array, step.input_type(index)))
+    });
+    console.line(format_args!(
+        "the data have the arrays {}: graphrun train {} --data DATA.npz --out runs/a",
+        arrays.collect::<Vec<_>>().join(", "),
+        out.display()
     ))?;
     Ok(Status::Good)
 }

@@ -3,12 +3,13 @@
 use crate::cli::MergeArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::source::Source;
+use crate::table::counted;
 use std::collections::BTreeSet;
 use std::path::Path;
 use wengert::core::graph::{Function, InputRole};
 use wengert::data::{self, Format};
 use wengert::lora::{self, is_of_adapter};
-use wengert::{GraphFile, Weights, diagnostic};
+use wengert::{Weights, diagnostic};
 
 /// Writes the model without updates, or its weights.
 pub fn run(args: &MergeArgs, console: &mut Console<'_>) -> Outcome {
@@ -27,7 +28,7 @@ pub fn run(args: &MergeArgs, console: &mut Console<'_>) -> Outcome {
                 .into());
         }
     }
-    let functions = functions(&source, source.file()?)?;
+    let functions = functions(&source)?;
     let mut weights = source.weights()?;
     // The updates in the file are those before training.
     weights.retain(|path, _| !is_of_adapter(path));
@@ -44,32 +45,21 @@ pub fn run(args: &MergeArgs, console: &mut Console<'_>) -> Outcome {
     let adapters: BTreeSet<&str> = functions.iter().copied().flat_map(adapters).collect();
     let names: Vec<String> = functions.iter().map(|f| format!("@{}", f.name)).collect();
     console.line(format_args!(
-        "{} updates merged, {} parameters of {} written to {out}",
-        adapters.len() / 2,
-        arrays.len(),
+        "{} merged, {} of {} written to {out}",
+        counted(adapters.len() / 2, "update"),
+        counted(arrays.len(), "parameter"),
         names.join(", ")
     ))?;
     Ok(Status::Good)
 }
 
 /// The selected function, or those with adapters that no recipe names.
-fn functions<'a>(source: &'a Source, file: &'a GraphFile) -> Outcome<Vec<&'a Function>> {
+fn functions(source: &Source) -> Outcome<Vec<&Function>> {
     if source.selected().is_some() {
         return Ok(vec![source.function()?]);
     }
-    let of_recipe: Vec<&str> = file
-        .recipe
-        .iter()
-        .flat_map(|recipe| {
-            let evaluate = recipe.evaluate.as_ref().map(|evaluate| evaluate.function.as_str());
-            let init = recipe.init.as_deref();
-            [init, Some(recipe.step.function.as_str()), evaluate].into_iter().flatten()
-        })
-        .collect();
-    let all = file.program.functions().iter();
-    let found: Vec<&Function> = all
-        .filter(|f| !of_recipe.contains(&f.name.as_str()) && adapters(f).next().is_some())
-        .collect();
+    let mut found = source.beside_recipe()?;
+    found.retain(|function| adapters(function).next().is_some());
     match found.is_empty() {
         true => Err(diagnostic!("`{}` has no function with adapters", source.path.display())
             .help("take the file that `graphrun import --train --lora` wrote")

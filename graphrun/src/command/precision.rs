@@ -3,7 +3,7 @@
 use crate::cli::CertificateArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::drawn::draw;
-use crate::source::{Source, bindings};
+use crate::source::Source;
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
 use wengert::certificate::{
@@ -15,8 +15,8 @@ use wengert::{Binding, Device, Diagnostic};
 /// Certifies the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
 pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
-    let mut source = Source::read(&args.function.file, console)?;
-    let known = bindings(&args.function.binds)?;
+    let mut source = Source::of(&args.function, console)?;
+    let known = source.binding(&args.function.binds)?;
     let device: Device = args.device.parse()?;
     let mut kept = None;
     if let Some(within) = args.within {

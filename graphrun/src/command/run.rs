@@ -19,7 +19,7 @@ use wengert::{Binding, DeviceOptions, Literal, Session, diagnostic, os_text};
 
 /// Runs the function, writes and prints its outputs, and compares them.
 pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.function.file, console)?.in_precision(&args.precision)?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
     let signature = source.signature()?;
     let (device, choices) = device(&args.device)?;
     let (check_indices, keep_invariants) = (args.check_indices, args.keep_invariants);

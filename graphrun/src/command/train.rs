@@ -95,7 +95,16 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
 pub(super) fn recipe_of<'a>(source: &'a Source, done: &str) -> Outcome<&'a Recipe> {
     source.file()?.recipe.as_ref().ok_or_else(|| {
         diagnostic!("`{}` has no recipe, so it cannot be {done}", source.path.display())
-            .help("save the program with a recipe: a .graph file, not a text")
+            .help(match source.path.extension() {
+                Some(extension) if extension == "onnx" => {
+                    "import the model for training: graphrun import MODEL.onnx -o MODEL.graph \
+                     --train --loss LOSS"
+                }
+                _ => {
+                    "save the program with a recipe, in a .graph file; `graphrun import --train` \
+                     gives a model one"
+                }
+            })
             .into()
     })
 }

@@ -11,7 +11,7 @@ use wengert::{Dim, diagnostic};
 
 /// Writes a function on a batch of examples.
 pub fn vmap(args: &VmapArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.file, console)?;
+    let source = Source::read_with(&args.file, &args.model, &[], console)?;
     let name = &source.function()?.name;
     let inputs: Vec<(&str, usize)> =
         args.inputs.iter().map(|(name, axis)| (name.as_str(), *axis)).collect();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod merge;
+mod page;
 
 use std::path::Path;
 use std::process::Command;
@@ -45,17 +46,30 @@ fn tensor(name: &str, shape: &[u8], values: &[f32]) -> Vec<u8> {
     field(5, &parts.concat())
 }
 
-/// y = relu(x·w + b), x: f32[batch,2].
-fn model(activation: &str) -> Vec<u8> {
+/// The input x: f32[batch,2].
+fn x() -> Vec<u8> {
     let dims = [field(1, &field(2, b"batch")), field(1, &number(1, 2))].concat();
     let ty = field(2, &field(1, &[number(1, 1), field(2, &dims)].concat()));
+    field(11, &[field(1, b"x"), ty].concat())
+}
+
+/// y and z: the halves of x.
+fn halves() -> Vec<u8> {
+    let split = [field(1, b"x"), field(2, b"y"), field(2, b"z"), field(4, b"Split")];
+    let outputs = [field(12, &field(1, b"y")), field(12, &field(1, b"z"))];
+    let graph = [field(1, &split.concat()), x(), outputs.concat()].concat();
+    [number(1, 10), field(7, &graph), field(8, &number(2, 21))].concat()
+}
+
+/// y = relu(x·w + b), x: f32[batch,2].
+fn model(activation: &str) -> Vec<u8> {
     let graph = [
         node("MatMul", &["x", "fc.weight"], "product"),
         node("Add", &["product", "fc.bias"], "sum"),
         node(activation, &["sum"], "y"),
         tensor("fc.weight", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
         tensor("fc.bias", &[3], &[0.0, 0.0, -20.0]),
-        field(11, &[field(1, b"x"), ty].concat()),
+        x(),
         field(12, &field(1, b"y")),
     ];
     [number(1, 10), field(7, &graph.concat()), field(8, &number(2, 21))].concat()
@@ -68,7 +82,8 @@ fn a_model_is_a_program_like_any_other() {
     std::fs::write(folder.join("m.onnx"), model("Relu")).unwrap();
     let (status, out, error) = graphrun(folder, &["import", "m.onnx", "-o", "m.graph"]);
     assert_eq!((status, error.as_str()), (0, ""));
-    assert_eq!(out, "@predict with 1 inputs, 2 parameters and 1 outputs written to m.graph\n");
+    let counts = "@predict with 1 input, 2 parameters and 1 output written to m.graph";
+    assert_eq!(out, format!("{counts}\n@predict(x: f32[batch,2]) -> (y: f32[batch,3])\n"));
     let x = "x=2x2xf32=1 1 2 3";
     for file in ["m.graph", "m.onnx"] {
         let (status, out, error) =
@@ -101,7 +116,7 @@ fn a_function_becomes_a_model() {
     let export = ["export", "m.graph@predict", "-o", "e.onnx", "--opset", "23"];
     let (status, out, error) = graphrun(folder, &export);
     assert_eq!((status, error.as_str()), (0, ""));
-    let counts = "@predict with 1 inputs, 2 parameters and 1 outputs";
+    let counts = "@predict with 1 input, 2 parameters and 1 output";
     assert_eq!(out, format!("{counts} written to e.onnx, op set 23\n"));
     let run = ["run", "e.onnx", "--input", "x=2x2xf32=1 1 2 3", "--output", "y=-"];
     let (status, out, error) = graphrun(folder, &run);
@@ -179,6 +194,47 @@ fn results_whose_number_depends_on_data_have_a_bound() {
     assert_eq!((status, error.as_str()), (0, ""));
     // [1, 2, 3] + [0, 0, -20] has no 0.
     assert!(out.contains("y_count") && out.contains('3'), "{out}");
+}
+
+/// Every command takes a model's file, and the options of its import.
+#[test]
+fn commands_that_read_a_model_take_the_options_of_import() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("NonZero")).unwrap();
+    let of = |arguments: &[&str]| graphrun(folder, arguments);
+    let x = ["--input", "x=1x2xf32=1 0"];
+    let (status, _, error) = of(&[&["run", "m.onnx"][..], &x].concat());
+    assert!(status == 2 && error.contains("`--max y=N`"), "{error}");
+    for command in [
+        &["run", "m.onnx", x[0], x[1]][..],
+        &["inspect", "m.onnx"],
+        &["dump", "m.onnx"],
+        &["compile", "m.onnx", "-o", "m.plan", "--bind", "batch=2"],
+        &["check", "m.onnx", "--bind", "batch=2"],
+        &["export", "m.onnx", "-o", "e.onnx"],
+        &["vmap", "m.onnx", "--in", "x"],
+        &["import", "m.onnx"],
+    ] {
+        let (status, _, error) = of(&[command, &["--max", "y=4"]].concat());
+        assert!(status == 0 || command[0] == "export", "{command:?}: {error}");
+        assert!(!error.contains("bound"), "{command:?}: {error}");
+    }
+    // The default name is not taken from a file that is there.
+    assert!(folder.join("m.graph").exists());
+    let (status, _, error) = of(&["import", "m.onnx", "--max", "y=4"]);
+    assert!(status == 2 && error.contains("`m.graph` is there already"), "{error}");
+    let (status, _, error) = of(&["run", "m.graph", "--max", "y=4", x[0], x[1]]);
+    assert!(status == 2 && error.contains("no model to which --max applies"), "{error}");
+    // An extent that an op needs as a number.
+    std::fs::write(folder.join("h.onnx"), halves()).unwrap();
+    let run = ["run", "h.onnx", "--input", "x=2x2xf32=1 2 3 4", "--output", "z=-"];
+    let (status, _, error) = of(&run);
+    assert!(status == 2 && error.contains("`--bind NAME=N`"), "{error}");
+    let (status, out, error) = of(&[&run[..], &["--bind", "batch=2"]].concat());
+    assert!(status == 0 && out.contains("z=1x2xf32=3.0 4.0"), "{out}{error}");
+    let (status, _, error) = of(&[&run[..], &["--bind", "rows=2"]].concat());
+    assert!(status == 2 && error.contains("`rows`") && error.contains("batch"), "{error}");
 }
 
 /// s: a sequence of f32, x = the first of its elements.
@@ -260,6 +316,36 @@ fn a_model_is_trained() {
         let (status, out, error) = graphrun(folder, &predict);
         assert!(status == 0 && out.contains("1x3xf32="), "{out}{error}");
     }
+}
+
+#[test]
+fn data_that_do_not_fit_leave_no_run_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("m.onnx"), model("Relu")).unwrap();
+    assert_eq!(graphrun(folder, &[TRAIN, &["mse"]].concat()).0, 0);
+    let train = ["train", "m.graph", "--data", "d.npz", "--out", "runs/a"];
+    let array = |shape: &[usize]| {
+        let count = shape.iter().product();
+        wengert::Literal::from_vec(shape, vec![1.0f32; count]).unwrap()
+    };
+    let write = |name: &str, x: &[usize]| {
+        let (x, labels) = (array(x), array(&[4, 3]));
+        wengert::data::npz::write(folder.join("d.npz"), [(name, &x), ("labels", &labels)]).unwrap();
+    };
+    for (name, shape, text) in [
+        ("x", &[4, 3][..], "input `x` is f32[batch,2], the tensor given is f32[4,3]"),
+        ("x", &[4, 2, 1], "it must have 2 axes"),
+        ("z", &[4, 2], "--array x=NAME"),
+    ] {
+        write(name, shape);
+        let (status, _, error) = graphrun(folder, &train);
+        assert!(status == 2 && error.contains(text), "{error}");
+        assert!(!folder.join("runs").exists(), "{text}");
+    }
+    write("x", &[4, 2]);
+    let (status, _, error) = graphrun(folder, &train);
+    assert_eq!(status, 0, "{error}");
 }
 
 /// A step drops out with a key, and a prediction does not.

@@ -31,7 +31,11 @@ impl Examples {
             let array = data.get(&input.array).ok_or_else(|| {
                 let names: Vec<_> = data.keys().collect();
                 diagnostic!("the data has no array `{}` for input `{}`", input.array, input.input)
-                    .help(format!("it has {}", listed(&names)))
+                    .help(format!(
+                        "it has {}; `graphrun import --train --array {}=NAME` takes another one",
+                        listed(&names),
+                        input.input
+                    ))
             })?;
             let rows = *array.shape().first().ok_or_else(|| {
                 diagnostic!(

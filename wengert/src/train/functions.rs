@@ -31,6 +31,21 @@ impl<'a> Function<'a> {
         self.compiling
     }
 
+    /// The extents of a batch.
+    ///
+    /// Errors: a tensor does not have the type of its input.
+    pub(super) fn binding(&self, inputs: &[(&str, Literal)]) -> Result<Binding> {
+        let function = self.program.get(self.name)?;
+        let mut binding = Binding::new();
+        for (name, literal) in inputs {
+            if let Some(index) = function.input_index(name) {
+                spec::bind(name, function.input_type(index), literal, &mut binding)
+                    .map_err(|error| error.context(format_args!("@{}", self.name)))?;
+            }
+        }
+        Ok(binding)
+    }
+
     /// Runs the function on a batch; every key input is `key`.
     pub(super) fn run<'b>(
         &mut self,
@@ -49,13 +64,7 @@ impl<'a> Function<'a> {
         self.compiling = Duration::ZERO;
         if !self.compiled.contains_key(&examples) {
             let began = Instant::now();
-            let mut binding = Binding::new();
-            for (name, literal) in &inputs {
-                if let Some(index) = function.input_index(name) {
-                    spec::bind(name, function.input_type(index), literal, &mut binding)
-                        .map_err(|error| error.context(format_args!("@{}", self.name)))?;
-                }
-            }
+            let binding = self.binding(&inputs)?;
             let compiled = session.compile(self.program, self.name, &binding)?;
             compiled.expect_repeats();
             self.compiled.insert(examples, compiled);

@@ -242,6 +242,8 @@ fn run(
         .transpose()?;
     let mut step = Function::new(program, &recipe.step.function);
     let recorded = Recorded::of(function, &recipe.step);
+    // Data that do not fit leave no folder behind.
+    step.binding(&examples.batch(schedule.rows(0)))?;
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if progress.step > total {

@@ -1,7 +1,7 @@
 //! The dimension variables, variables and signatures of functions.
 
-use super::tree::counted;
 use crate::module_tree::Variable;
+use crate::table::counted;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert::core::graph::{Function, Input, InputRole, OutputRole};

@@ -8,8 +8,8 @@ mod tree;
 use crate::cli::InspectArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::module_tree::Variable;
-use crate::source::{Contents, Source, bindings};
-use crate::table::{Table, grouped};
+use crate::source::{Contents, Source};
+use crate::table::{Table, counted, grouped};
 use interface::{
     all_variables, binding_json, interface, interface_json, is_variable, open_dimensions,
     variables_of,
@@ -17,7 +17,7 @@ use interface::{
 use serde_json::{Map, Value, json};
 use sizes::Sizes;
 use std::path::Path;
-use tree::{counted, modules_json, totals, tree, variables_json};
+use tree::{modules_json, totals, tree, variables_json};
 use wengert::core::plan::account::{AccountText, Bytes};
 use wengert::core::plan::{Plan, account};
 use wengert::data::safetensors::SafetensorsFile;
@@ -38,7 +38,7 @@ pub fn run(args: &InspectArgs, console: &mut Console<'_>) -> Outcome {
         }
         of_tensors(path)?
     } else {
-        let source = Source::read(&args.file, console)?;
+        let source = Source::read_with(&args.file, &args.model, &args.binds, console)?;
         match &source.contents {
             Contents::Program(file) => of_program(&source, file, &args.binds)?,
             Contents::Plan(_) if !args.binds.is_empty() => {
@@ -130,7 +130,7 @@ fn of_plans(path: &Path, plans: &[impl std::ops::Deref<Target = Plan>]) -> Shown
 }
 
 fn of_program(source: &Source, file: &GraphFile, binds: &[String]) -> Outcome<Shown> {
-    let binding = bindings(binds)?;
+    let binding = source.binding(binds)?;
     let functions = source.functions(&binding)?;
     let sizes: Vec<Sizes> =
         functions.iter().map(|function| Sizes::of(function, &binding)).collect();

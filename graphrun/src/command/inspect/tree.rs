@@ -1,7 +1,7 @@
 //! Variables as a tree of modules, with their sizes and operations.
 
 use crate::module_tree::{Line, Variable, contains, lines};
-use crate::table::{Table, grouped};
+use crate::table::{Table, counted, grouped};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use wengert::core::plan::account::Bytes;
@@ -21,11 +21,6 @@ pub(super) fn totals(variables: &[Variable]) -> (String, u64, u64) {
         ),
     };
     (text, elements, bytes)
-}
-
-pub(super) fn counted(count: usize, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{} {what}{s}", grouped(count as u64))
 }
 
 /// The tree as a table. Each further column has a name, and the operations of kernels by the path
