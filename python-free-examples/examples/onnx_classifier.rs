@@ -4,7 +4,8 @@
 //!     cargo run --release -p python-free-examples --example onnx_classifier [-- DEVICE [STEPS]]
 //!
 //! Writes into the current folder `onnx_classifier.onnx`, the fine-tuned model, and for `graphrun`
-//! `onnx_classifier.graph` (the function `predict`) and `onnx_classifier.safetensors` (its weights).
+//! `onnx_classifier.graph` (the function `predict`) and `onnx_classifier.safetensors` (its
+//! weights).
 
 #![allow(clippy::print_stdout)] // The example prints its results.
 

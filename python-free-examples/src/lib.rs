@@ -14,7 +14,8 @@
 //!   a karate club.
 //! - [`kfac`]: natural gradient descent with Kronecker factors of the curvature.
 //! - [`lstm`]: a language model of characters, an LSTM whose steps are a `scan`.
-//! - [`onnx_classifier`]: an ONNX classifier, fine-tuned with updates of low rank and exported again.
+//! - [`onnx_classifier`]: an ONNX classifier, fine-tuned with updates of low rank and exported
+//!   again.
 //! - [`newton`]: Newton's method by products with a Hessian that is never formed.
 //! - [`neural_ode`]: differential equations learnt through a solver that chooses its steps, a loop
 //!   with a condition.

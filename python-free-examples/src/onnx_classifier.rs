@@ -2,8 +2,8 @@
 //!
 //! [`MODEL`] is a convolutional network that PyTorch has trained and exported
 //! (`wengert/tests/tune/generate.py`). It reads transposed digits. It is imported, and learns to
-//! read upright ones by updates of low rank: its own weights stay as they are. At the end the updates
-//! are added to the weights, so that the exported model has the nodes of the first one.
+//! read upright ones by updates of low rank: its own weights stay as they are. At the end the
+//! updates are added to the weights, so that the exported model has the nodes of the first one.
 
 use crate::digits;
 use std::path::Path;
@@ -57,7 +57,7 @@ pub fn accuracy(device: Device, file: &GraphFile, weights: &Arrays) -> Result<f6
 pub fn predictions(device: Device, file: &GraphFile) -> Result<Literal> {
     let mut session = Session::open(device)?;
     session.set_variables(weights(file)?)?;
-    let images = data("test")?.remove("image").unwrap_or_else(|| Literal::from(0f32));
+    let images = data("test")?.remove("image").expect("`data` gives images");
     let binding = bind!(batch = digits::TEST as i64);
     let mut predict = session.compile(&file.program, "predict", &binding)?;
     Ok(predict.run(&[("image", images)])?.get("class")?.clone())

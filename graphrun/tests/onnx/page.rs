@@ -1,5 +1,5 @@
-//! The commands that `docs/onnx.md` shows: each block is run in an empty folder, and prints what the
-//! page has. `…` stands for any text of a line, and alone for any lines.
+//! The commands that `docs/onnx.md` shows: each block is run in an empty folder, and prints what
+//! the page has. `…` stands for any text of a line, and alone for any lines.
 
 use std::path::Path;
 use std::process::Command;

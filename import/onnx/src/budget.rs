@@ -2,9 +2,9 @@
 //!
 //! A few bytes can ask for much: a window of a billion numbers, loops within loops, functions that
 //! call each other twice, a list of extents that is joined with itself again and again. So what is
-//! made at import takes units from a budget, and a model that asks for more is refused with the node
-//! that asks. With this budget, an import takes at most a second and 256 MiB beside the file
-//! (`tests/mutants`, `tests/bombs.rs`).
+//! made at import takes units from a budget, and a model that asks for more is refused with the
+//! node that asks. With this budget, an import takes at most a second and 256 MiB beside the file
+//! (`tests/mutants`).
 
 use std::cell::Cell;
 use wengert_core::graph::Body;

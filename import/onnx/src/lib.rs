@@ -14,6 +14,7 @@
 //!   never an equation.
 //! - [`narrow`] has the dtypes of ONNX that programs lack, such as integers of 16 and 4 bits. A
 //!   wider dtype carries them.
+//! - [`budget`] limits what is made at import beyond what is in the file.
 //! - [`op`] has the table of ONNX ops. A rule builds the op's results with the methods that users
 //!   have, so an op that the library lacks is added there, for everybody.
 //!

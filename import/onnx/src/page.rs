@@ -21,13 +21,14 @@ graphrun export model.graph@predict --params trained.safetensors -o trained.onnx
 [training](#training), [export](#export).
 
 `run`, `inspect`, `check` and every other command that takes a `.graph` file take an `.onnx` file,
-too, and the options of `import` that a model needs. In Rust it is `wengert::onnx::read`, which gives a `GraphFile`: its program can be
-differentiated, planned within a budget, certified and trained like any other.
+too, and the options of `import` that a model needs. In Rust it is `wengert::onnx::read`, which
+gives a `GraphFile`: its program can be differentiated, planned within a budget, certified and
+trained like any other.
 
 ## From a model to a prediction
 
-The model of these commands is a classifier of digits, `wengert/tests/tune/convolutions.onnx`. It has
-learned transposed images, so it has to be trained for upright ones. `x.npy` has two images,
+The model of these commands is a classifier of digits, `wengert/tests/tune/convolutions.onnx`. It
+has learnt transposed images, so it has to be trained for upright ones. `x.npy` has two images,
 `train.npz` and `test.npz` have the arrays `image` and `labels`.
 
 To the first prediction:
@@ -64,7 +65,7 @@ $ graphrun export tuned.graph --params runs/a/weights.safetensors -o tuned.onnx
 The same with updates of low rank, which are added to the weights before the export:
 
 ```console
-$ graphrun import model.onnx -o lora.graph --train --loss cross_entropy \
+$ graphrun import model.onnx -o lora.graph --train --loss cross_entropy \\
       --learning-rate 0.01 --lora 'r=4,alpha=8,conv2.weight,h*.weight'
 @train_step with 6 trained and 12 frozen parameters, @predict and @evaluate written to lora.graph
 the data have the arrays …

@@ -56,8 +56,9 @@ fn shrink(bytes: usize) {
 /// Counts the allocated bytes of each thread.
 struct Counting;
 
-// SAFETY: every method returns null, or passes its arguments unchanged to the system's allocator and
-// returns its result. The counters access no other memory: they need no initialization and no destructor.
+// SAFETY: every method returns null, or passes its arguments unchanged to the system's allocator
+// and returns its result. The counters access no other memory: they need no initialization and no
+// destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if grow(layout.size()) {
