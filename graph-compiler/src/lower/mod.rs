@@ -11,7 +11,8 @@
 //! After emission the nest is simplified, with the same results: [`pieces`] splits axes where the
 //! parts of concatenations meet, [`hoist`] moves row-invariant instructions out of the inner
 //! loops, [`spans`] splits those loops as `pieces` does, [`collapse`] merges adjacent axes where
-//! every access permits, so that executors see long vectors.
+//! every access permits, so that executors see long vectors. Both `pieces` and `spans` copy a body
+//! to a part of an axis with [`restrict`].
 
 mod assemble;
 mod collapse;
