@@ -22,8 +22,7 @@
 //!
 //! Cost: two walks over the equations.
 
-use crate::rewrite::push;
-
+use crate::rewrite::{dce, push};
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Body, Equation, Function, InputRole, ValueId, verify};
 use wengert_core::id::IdVec;
@@ -47,7 +46,8 @@ pub fn folded(function: &Function) -> Function {
         return function.clone();
     }
     let body = rebuilt(&function.body, &chains);
-    let folded = Function { body, ..function.clone() }.renumber();
+    let (folded, _) = dce(Function { body, ..function.clone() }, u64::MAX);
+    let folded = folded.renumber();
     if let Err(fault) = verify(&folded) {
         panic!("folding of normalisations breaks an invariant of the graph: {fault}");
     }
@@ -162,7 +162,7 @@ fn rebuilt(old: &Body, chains: &BTreeMap<usize, Chain>) -> Body {
         walk.body.equations.push(Equation { operands, results, ..equation.clone() });
     }
     walk.body.outputs = old.outputs.iter().map(|value| walk.of(*value)).collect();
-    without_unread(walk.body)
+    walk.body
 }
 
 struct Walk<'a> {
@@ -232,22 +232,6 @@ impl Walk<'_> {
     ) -> ValueId {
         push(&mut self.body, BroadcastInDim { dims: vec![axis], shape }, &[list], location)
     }
-}
-
-/// The body without equations whose results nothing reads.
-fn without_unread(mut body: Body) -> Body {
-    let mut read: IdVec<ValueId, bool> = body.values.ids().map(|_| false).collect();
-    body.outputs.iter().for_each(|value| read[*value] = true);
-    let mut kept = vec![];
-    for equation in body.equations.into_iter().rev() {
-        if equation.results.iter().any(|value| read[*value]) {
-            equation.operands.iter().for_each(|value| read[*value] = true);
-            kept.push(equation);
-        }
-    }
-    kept.reverse();
-    body.equations = kept;
-    body
 }
 
 #[cfg(test)]

@@ -290,8 +290,8 @@ fn many_reductions_of_one_phase() {
     }
 }
 
-/// Squares, the elements beside them, every element size, axes around and between the two, and a
-/// part of a buffer.
+/// Squares, the elements beside them, short lines, every element size, axes around and between the
+/// two, and a part of a buffer.
 #[test]
 fn axes_are_exchanged() {
     let text = |dtype: &str, [source, result]: [&str; 2], axes: &str, [from, to]: [&str; 2]| {
@@ -315,6 +315,9 @@ fn axes_are_exchanged() {
             ),
             text(dtype, ["9,40,8", "8,40,9"], "i: 8, a: 40, j: 9", ["j, a, i", "i, a, j"]),
             text(dtype, ["40,60", "17,18"], "i: 17, j: 18", ["j+3, i+30", "i, j"]),
+            text(dtype, ["3,600", "600,3"], "i: 600, j: 3", ["j, i", "i, j"]),
+            text(dtype, ["5,2,9", "9,5,2"], "i: 9, a: 5, j: 2", ["a, j, i", "i, a, j"]),
+            text(dtype, ["2,7,300", "2,290,4"], "a: 2, i: 290, j: 4", ["a, j+2, i+5", "a, i, j"]),
         ];
         for nest in nests.iter().map(|text| one(text)) {
             verify(&nest).expect("the nest is right");

@@ -5,6 +5,9 @@
 //! cache sets and are evicted before their next elements are used. So a copy whose source and
 //! result have different last axes goes square by square instead: the lines of a square are read
 //! and written completely.
+//!
+//! If the result's last axis is short, such as the channels of an image, its lines are written from
+//! as many sources side by side.
 
 use super::lower::{FlatNest, Op, Place};
 use crate::kernels::squares::SIDE;
@@ -41,8 +44,13 @@ pub(super) struct Transposition {
     squares: bool,
 }
 
-/// Smallest extent of both last axes.
+/// Smallest extent of the source's last axis.
 const LEAST: usize = 8;
+/// Smallest extent of the result's last axis, and the largest of short lines.
+const SHORTEST: usize = 2;
+const SHORT: usize = 4;
+/// Short lines of a part.
+const LINES: usize = 256;
 
 impl Transposition {
     /// The transposition of a nest, if the nest is one.
@@ -72,11 +80,14 @@ impl Transposition {
         };
         let mut outer: Vec<Axis> = nest.parallel.iter().map(axis).collect::<Option<_>>()?;
         let mut take = |is: fn(&Axis) -> bool| {
-            let at = outer.iter().position(|axis| is(axis) && axis.extent >= LEAST)?;
+            let at = outer.iter().position(is)?;
             Some(outer.remove(at))
         };
-        let run = take(|axis| axis.from == 1 && axis.to > 1)?;
-        let line = take(|axis| axis.to == 1 && axis.from > 1)?;
+        let run = take(|axis| axis.from == 1 && axis.to > 1 && axis.extent >= LEAST)?;
+        let line = take(|axis| axis.to == 1 && axis.from > 1 && axis.extent >= SHORTEST)?;
+        if line.extent < LEAST && line.extent > SHORT {
+            return None;
+        }
         let first = |place: &Place| usize::try_from(place.offset.constant).ok();
         let size = source.dtype.size();
         Some(Transposition {
@@ -92,15 +103,20 @@ impl Transposition {
         })
     }
 
-    /// Parts that threads share: of every run, as many neighbouring elements as a square has.
+    /// Parts that threads share: of every run, [`width`](Self::width) neighbouring elements.
     pub fn parts(&self) -> usize {
-        let strips = self.run.extent.div_ceil(SIDE);
+        let strips = self.run.extent.div_ceil(self.width());
         self.outer.iter().fold(strips, |count, axis| count * axis.extent)
     }
 
     /// Elements of a part.
     pub fn elements(&self) -> usize {
-        self.line.extent.saturating_mul(SIDE)
+        self.line.extent.saturating_mul(self.width())
+    }
+
+    /// Elements of a run in a part: the side of a square, or more if lines are short.
+    fn width(&self) -> usize {
+        if self.line.extent <= SHORT { LINES } else { SIDE }
     }
 
     /// Copies some parts.
@@ -125,9 +141,9 @@ impl Transposition {
     ///
     /// As for [`run`](Self::run), for elements of this size.
     unsafe fn parts_of<T: Copy>(&self, source: *const T, result: *mut T, parts: Range<usize>) {
-        let strips = self.run.extent.div_ceil(SIDE);
+        let strips = self.run.extent.div_ceil(self.width());
         for part in parts {
-            let (mut rest, first) = (part / strips, part % strips * SIDE);
+            let (mut rest, first) = (part / strips, part % strips * self.width());
             let (mut from, mut to) =
                 (self.from + first * self.run.from, self.to + first * self.run.to);
             for axis in self.outer.iter().rev() {
@@ -136,30 +152,69 @@ impl Transposition {
                 from += at * axis.from;
                 to += at * axis.to;
             }
-            let width = SIDE.min(self.run.extent - first);
-            for line in (0..self.line.extent).step_by(SIDE) {
-                let height = SIDE.min(self.line.extent - line);
-                let (from, to) = (
-                    source.wrapping_add(from + line * self.line.from),
-                    result.wrapping_add(to + line),
-                );
-                // SAFETY: the elements of the square are positions of all axes, and so the
-                // nest's. If there are squares, elements have 4 bytes and the machine AVX2.
-                unsafe {
-                    #[cfg(target_arch = "x86_64")]
-                    if self.squares && width == SIDE && height == SIDE {
-                        let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
-                        crate::kernels::squares::square(from, self.line.from, to, self.run.to);
-                        continue;
-                    }
-                    for i in 0..width {
-                        for j in 0..height {
-                            to.add(i * self.run.to + j)
-                                .write(from.add(j * self.line.from + i).read());
-                        }
+            let width = self.width().min(self.run.extent - first);
+            let [sources, row] = [self.line.from, self.run.to];
+            let (source, result) = (source.wrapping_add(from), result.wrapping_add(to));
+            // SAFETY: the elements of the part are positions of all axes, and so the nest's.
+            unsafe {
+                match self.line.extent {
+                    2 => short_lines::<T, 2>(source, sources, result, row, width),
+                    3 => short_lines::<T, 3>(source, sources, result, row, width),
+                    4 => short_lines::<T, 4>(source, sources, result, row, width),
+                    _ => self.squares(source, result, width),
+                }
+            }
+        }
+    }
+
+    /// Copies a part, square by square.
+    ///
+    /// # Safety
+    ///
+    /// Source and result are the part's first elements; the rest is as for [`run`](Self::run). A
+    /// part has `width` elements of a run, at most a square's side.
+    unsafe fn squares<T: Copy>(&self, source: *const T, result: *mut T, width: usize) {
+        for line in (0..self.line.extent).step_by(SIDE) {
+            let height = SIDE.min(self.line.extent - line);
+            let (from, to) =
+                (source.wrapping_add(line * self.line.from), result.wrapping_add(line));
+            // SAFETY: the caller guarantees the elements. If there are squares, elements have 4
+            // bytes and the machine AVX2.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                if self.squares && width == SIDE && height == SIDE {
+                    let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
+                    crate::kernels::squares::square(from, self.line.from, to, self.run.to);
+                    continue;
+                }
+                for i in 0..width {
+                    for j in 0..height {
+                        to.add(i * self.run.to + j).write(from.add(j * self.line.from + i).read());
                     }
                 }
             }
+        }
+    }
+}
+
+/// `to[i · row + j] = from[j · distance + i]` for i in `0..count` and j in `0..N`.
+///
+/// # Safety
+///
+/// These elements are valid to read and to write, and do not overlap.
+unsafe fn short_lines<T: Copy, const N: usize>(
+    from: *const T,
+    distance: usize,
+    to: *mut T,
+    row: usize,
+    count: usize,
+) {
+    let sources: [*const T; N] = std::array::from_fn(|j| from.wrapping_add(j * distance));
+    for i in 0..count {
+        // SAFETY: the caller guarantees the elements.
+        unsafe {
+            let line = sources.map(|source| source.add(i).read());
+            to.add(i * row).cast::<[T; N]>().write_unaligned(line);
         }
     }
 }

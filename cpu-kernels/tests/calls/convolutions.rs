@@ -99,6 +99,41 @@ fn pairs_are_added_in_one_order() {
     assert!(visible.iter().all(|n| *n >= cases().len() / 2), "the order shows in {visible:?}");
 }
 
+/// A filter of so many taps and channels that a panel of it has several parts: a position's sum is
+/// still one chain over taps and channels.
+#[test]
+fn sums_over_the_parts_of_a_panel_are_one_chain() {
+    const SIDE: usize = 5;
+    const FROM: usize = 300;
+    const TO: usize = 40;
+    let window = vec![same(SIDE, 3, 1), same(SIDE, 3, 1)];
+    let [forward, ..] = directions(1, 1, [FROM, TO], window, DType::F32);
+    let types = forward.operands();
+    let given = [0, 1].map(|k| fractions(&extents(&types[k]), 7 + k as u64));
+    let [source, filter] = [0, 1].map(|k| given[k].as_slice::<f32>().expect("floats"));
+    let sum = |y: usize, x: usize, column: usize| {
+        let mut sum = 0f32;
+        for (tap, channel) in (0..9).flat_map(|tap| (0..FROM).map(move |c| (tap, c))) {
+            let at = [y + tap / 3, x + tap % 3];
+            if at.iter().all(|at| (1..=SIDE).contains(at)) {
+                let from = source[((at[0] - 1) * SIDE + at[1] - 1) * FROM + channel];
+                sum = from.mul_add(filter[(tap * FROM + channel) * TO + column], sum);
+            }
+        }
+        sum.to_bits()
+    };
+    let positions = (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x)));
+    let wanted: Vec<u32> = positions
+        .flat_map(|(y, x)| (0..TO).map(move |c| (y, x, c)))
+        .map(|(y, x, c)| sum(y, x, c))
+        .collect();
+    for (pool, simd) in POOLS.iter().flat_map(|p| Simd::available().map(move |s| (p, s))) {
+        let found = run(&forward, &given, pool, simd, None);
+        let found = found[0].as_slice::<f32>().expect("floats").iter().map(|x| x.to_bits());
+        assert!(found.eq(wanted.iter().copied()), "{simd:?}, {} threads", pool.threads());
+    }
+}
+
 /// What lies beside a term without a partner takes part in no sum: an infinity there would make a
 /// sum NaN.
 #[test]
@@ -182,6 +217,16 @@ fn special(shape: &[usize], mut state: u64) -> Literal {
             1 => f32::NAN,
             n => n as f32 / 101.0 - 1.0,
         }
+    };
+    let all: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
+    Literal::from_vec(shape, all).expect("as many")
+}
+
+/// Numbers between −1 and 1 of 24 bits, none of them 0.
+fn fractions(shape: &[usize], mut state: u64) -> Literal {
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 40) as f32 + 0.5) / (1 << 23) as f32 - 1.0
     };
     let all: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
     Literal::from_vec(shape, all).expect("as many")

@@ -349,6 +349,44 @@ fn data_that_do_not_fit_leave_no_run_behind() {
 }
 
 /// A step drops out with a key, and a prediction does not.
+/// y = conv(x, w)·s, x: f32[1,1,3,3].
+fn scaled_convolution() -> Vec<u8> {
+    let dims: Vec<u8> = [1, 1, 3, 3].iter().flat_map(|n| field(1, &number(1, *n))).collect();
+    let ty = field(2, &field(1, &[number(1, 1), field(2, &dims)].concat()));
+    let graph = [
+        node("Conv", &["x", "w"], "c"),
+        node("Mul", &["c", "s"], "y"),
+        tensor("w", &[2, 1, 2, 2], &[1.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0, 0.0]),
+        tensor("s", &[2, 1, 1], &[3.0, 8.0]),
+        field(11, &[field(1, b"x"), ty].concat()),
+        field(12, &field(1, b"y")),
+    ];
+    [number(1, 10), field(7, &graph.concat()), field(8, &number(2, 21))].concat()
+}
+
+/// A model for inference has the product in its filter, and one that is trained behind its
+/// convolution.
+#[test]
+fn normalisations_are_folded_unless_the_model_is_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("c.onnx"), scaled_convolution()).unwrap();
+    assert_eq!(graphrun(folder, &["import", "c.onnx", "-o", "c.graph"]).0, 0);
+    let tuned = ["import", "c.onnx", "--train", "--loss", "mse", "-o", "t.graph"];
+    let (status, _, error) = graphrun(folder, &tuned);
+    assert_eq!(status, 0, "{error}");
+    let input = "x=1x1x3x3xf32=1 2 3 4 5 6 7 8 9";
+    for (file, folds) in [("c.onnx", true), ("c.graph", true), ("t.graph@predict", false)] {
+        let (_, out, _) = graphrun(folder, &["dump", file, "--stage", "graph"]);
+        assert_eq!(out.contains(": f32[2,1,2,2] = mul"), folds, "{file}: {out}");
+        assert_eq!(out.contains(": f32[1,2,2,2] = mul"), !folds, "{file}: {out}");
+    }
+    let run = ["run", "c.graph", "--input", input, "--output", "y=-"];
+    let (status, out, error) = graphrun(folder, &run);
+    assert_eq!(status, 0, "{error}");
+    assert!(out.contains("f32=18.0 24.0 36.0 42.0 4.0 8.0 16.0 20.0"), "{out}");
+}
+
 #[test]
 fn dropout_has_its_training_form() {
     let folder = tempfile::tempdir().unwrap();

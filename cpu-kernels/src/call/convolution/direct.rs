@@ -7,9 +7,9 @@
 //! *block*. It holds some lines of an image and the lines that their taps reach beyond them, and
 //! it fits in L1 or L2. The block is then read once for each tap and vector of channels.
 //!
-//! The filter or the cotangent is read in place too: one panel of its columns for all positions
-//! of a block, then the next panel, which the last positions prefetch. Halves take another
-//! [form](super::operands) first.
+//! The filter or the cotangent is read in place too, panel by panel of its columns. A panel is
+//! divided into parts of some runs. All positions of a block go through a part, and the last
+//! positions prefetch the next one. Halves take another [form](super::operands) first.
 //!
 //! # Order
 //!
@@ -37,6 +37,9 @@ const POSITIONS: usize = 24;
 const STEPS: usize = 8192;
 /// Most elements of a filter whose cotangent is loaded again for every block.
 const FILTER: usize = 256 << 10;
+/// Most elements of a part of a panel of the right operand, if all strips of rows go through a part
+/// before the next one. L2 holds a block, a part, and the next part, which is prefetched.
+const PART: usize = 64 << 10;
 /// A line of the right operand is a multiple of this many bytes: a vector, on every machine.
 const LINE: usize = 64;
 
@@ -309,6 +312,8 @@ impl Direct {
 pub(super) struct Block<'a, N: 'static> {
     pub kernels: &'a Kernels<N>,
     pub at: *const N,
+    /// Whether the kernels' numbers are pairs of elements.
+    pub pairs: bool,
     /// Whether the block holds a pair for each element.
     pub doubled: bool,
     /// Whether the kernels take numbers in the [order](self) of pairs.
@@ -350,31 +355,42 @@ impl<N: Copy> Block<'_, N> {
         let kernels = self.kernels;
         let high = parts(gather.rows.len(), kernels.rows(), 1);
         let strips = gather.rows.chunks(high).len();
-        for column in (0..out.columns).step_by(kernels.columns) {
-            // The rows of a panel are short runs of memory, which the hardware prefetcher does not
-            // follow.
-            let is_last = column + kernels.columns >= out.columns;
-            let next = if is_last { 0 } else { kernels.columns };
-            for (n, rows) in gather.rows.chunks(high).enumerate() {
-                let ahead = if n + 1 == strips { next } else { 0 };
-                let strip = Strip {
-                    depth: 0,
-                    lhs: self.at,
-                    lhs_step: step,
-                    rhs: rhs.element(0, column),
-                    rhs_step: rhs.row,
-                    panel: kernels.columns,
-                    columns: kernels.columns.min(out.columns - column),
-                    out: out.at.wrapping_add(n * high * out.row + column),
-                    out_row: out.row,
-                    add,
-                    epilogue: Epilogue::NONE,
-                    packed: std::ptr::null_mut(),
+        let wide = kernels.columns;
+        // Rows of rhs in a run.
+        let depth = if self.pairs { gather.length.div_ceil(2) } else { gather.length };
+        let runs = parts(gather.runs.len(), (PART / (depth * wide).max(1)).max(1), 1);
+        for column in (0..out.columns).step_by(wide) {
+            let is_last = column + wide >= out.columns;
+            for (part, some) in gather.runs.chunks(runs).enumerate() {
+                let first = part * runs * depth;
+                // The rows of a panel are short runs of memory, which the hardware prefetcher does
+                // not follow.
+                let next = match (part + 1) * runs < gather.runs.len() {
+                    true => runs * depth * rhs.row,
+                    false if is_last => 0,
+                    false => wide.wrapping_sub(first * rhs.row),
                 };
-                // SAFETY: the caller guarantees all memory that the strip names.
-                unsafe {
-                    kernels.gathering(rows.len(), &strip, &Gather { rows, ahead, ..*gather })
-                };
+                for (n, rows) in gather.rows.chunks(high).enumerate() {
+                    let ahead = if n + 1 == strips { next } else { 0 };
+                    let strip = Strip {
+                        depth: 0,
+                        lhs: self.at,
+                        lhs_step: step,
+                        rhs: rhs.element(first, column),
+                        rhs_step: rhs.row,
+                        panel: wide,
+                        columns: wide.min(out.columns - column),
+                        out: out.at.wrapping_add(n * high * out.row + column),
+                        out_row: out.row,
+                        add: add || part > 0,
+                        epilogue: Epilogue::NONE,
+                        packed: std::ptr::null_mut(),
+                    };
+                    let gather = Gather { rows, runs: some, ahead, ..*gather };
+                    // SAFETY: the caller guarantees all memory that the strip names. Later parts
+                    // continue the sums that the earlier ones stored.
+                    unsafe { kernels.gathering(rows.len(), &strip, &gather) };
+                }
             }
         }
     }

@@ -37,15 +37,18 @@ impl Run<'_> {
                 };
             });
         }
-        let (positions, rows, groups) = (self.patches.rows(), self.division.rows, self.call.groups);
+        let (positions, rows, several) =
+            (self.patches.rows(), self.division.rows, self.division.groups);
         let parts = self.columns().div_ceil(self.division.columns.max(1));
+        let groups = self.call.groups.div_ceil(several);
         pool.parallel_for(positions.div_ceil(rows) * groups * parts, |thread, task| {
             let (part, rest) = (self.part(task % parts), task / parts);
-            let (group, start) = (rest % groups, rest / groups * rows);
+            let (group, start) = (rest % groups * several, rest / groups * rows);
+            let group = group..self.call.groups.min(group + several);
             let tile = start..positions.min(start + rows);
-            // SAFETY: the positions and columns exist, and no other task computes them for this
-            // group; the copy of the filter is complete.
-            unsafe { self.tile::<T>(thread, Columns { group, columns: part }, tile) };
+            // SAFETY: the positions and columns exist, and no other task computes them for these
+            // groups; the copy of the filter is complete.
+            unsafe { self.tile::<T>(thread, group, part, tile) };
         })
     }
 
@@ -90,24 +93,52 @@ impl Run<'_> {
             let columns = part.columns.len();
             direct.products(&block, filter, Out { at: sums.at, columns, row: sums.distance });
             self.round_to::<T>(&positions, &part, sums);
-            self.follow(behind, &part, positions);
+            self.follow(behind, &part, 1, positions);
         }
     }
 
-    /// Computes some columns of a group of the computed tensor, at the positions `tile`.
+    /// Computes some columns of each of some groups of the computed tensor, at the positions
+    /// `tile`; all columns, if there are several groups.
     ///
     /// # Safety
     ///
     /// The arguments are those of the call, checked. The shared memory holds the copy of the
     /// filter, if there is one. The positions exist, and no other thread uses these channels of
     /// them.
-    unsafe fn tile<T: Element>(&self, thread: usize, part: Columns, tile: Range<usize>) {
+    unsafe fn tile<T: Element>(
+        &self,
+        thread: usize,
+        groups: Range<usize>,
+        columns: Range<usize>,
+        tile: Range<usize>,
+    ) {
+        let mut scratch = self.workspace.scratch(thread);
+        let (free, behind) = self.split(&mut scratch);
+        for group in groups.clone() {
+            let part = Columns { group, columns: columns.clone() };
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.tile_of_group::<T>(free, part, tile.clone()) };
+        }
+        let part = Columns { group: groups.start, columns };
+        // SAFETY: this part of out is computed and belongs to this task.
+        unsafe { self.follow(behind, &part, groups.len(), tile) };
+    }
+
+    /// The products of a [tile](Self::tile) for one group.
+    ///
+    /// # Safety
+    ///
+    /// As for [`tile`](Self::tile).
+    unsafe fn tile_of_group<T: Element>(
+        &self,
+        mut free: &mut [u8],
+        part: Columns,
+        tile: Range<usize>,
+    ) {
         let (columns, channels) = (part.columns.len(), self.patches.channels());
         let group = part.group;
         let source = self.source::<T>();
         let filter = self.filter_view::<T>(group).from(0, part.columns.start);
-        let mut scratch = self.workspace.scratch(thread);
-        let (mut free, behind) = self.split(&mut scratch);
         let plain = self.patches.plain(source, group);
         let patches = take::<T>(&mut free, self.division.rows * self.division.taps * channels);
         let sums = self.sums_of::<T>(&tile, &part, &mut free);
@@ -136,10 +167,7 @@ impl Run<'_> {
             }
         }
         // SAFETY: the sums are computed, and this part of out belongs to this task.
-        unsafe {
-            self.round_to::<T>(&tile, &part, sums);
-            self.follow(behind, &part, tile);
-        }
+        unsafe { self.round_to::<T>(&tile, &part, sums) };
     }
 
     /// The first element of some columns at a position of the result.
@@ -193,16 +221,23 @@ impl Run<'_> {
         scratch.split_at_mut(own)
     }
 
-    /// Runs the follower on the results of some columns at some positions.
+    /// Runs the follower on the results of some columns at some positions; on all columns of
+    /// `groups` groups from the given one on, if there are several.
     ///
     /// # Safety
     ///
     /// These results are final, and only this task uses them. As for
     /// [`run_on`](crate::call::CompiledCall::run_on), the follower writes nothing that the call
     /// reads.
-    unsafe fn follow(&self, scratch: &mut [u8], columns: &Columns, positions: Range<usize>) {
+    unsafe fn follow(
+        &self,
+        scratch: &mut [u8],
+        columns: &Columns,
+        groups: usize,
+        positions: Range<usize>,
+    ) {
         let Some(follower) = self.arguments.follower else { return };
-        let (first, rows) = (self.first(positions.start, columns), columns.columns.len());
+        let (first, rows) = (self.first(positions.start, columns), columns.columns.len() * groups);
         let distance = self.call.groups * self.columns();
         let part = Part { first, lines: positions.len(), distance, rows };
         // SAFETY: the caller's promise is the same.

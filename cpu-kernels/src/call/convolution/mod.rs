@@ -66,6 +66,8 @@ struct Division {
     rows: usize,
     /// Columns of a tile, or of a block.
     columns: usize,
+    /// Groups that a task computes at its positions.
+    groups: usize,
     /// Ranges of positions with partial sums of their own (filter's cotangent).
     ranges: usize,
 }
@@ -84,6 +86,9 @@ const PANEL: usize = 64;
 /// [`LARGE`].
 const BLOCKS: usize = 8;
 const LARGE: usize = 16 << 20;
+/// Most groups that a task computes, and more columns than each of them has.
+const GROUPS: usize = 16;
+const COLUMNS_OF_GROUP: usize = 128;
 /// Cost of one more part of the columns of a position, in elements of a filter that are read in the
 /// same time.
 const DIVIDED: usize = 64;
@@ -256,6 +261,11 @@ fn columns_of(call: &Convolution) -> usize {
     }
 }
 
+/// Elements of each of `count` parts of equal size, at least one.
+fn parts_of(extent: usize, count: usize) -> usize {
+    extent.div_ceil(count.max(1)).max(1)
+}
+
 /// Divides the work of a convolution by its extents alone.
 fn divide(call: &Convolution, patches: &Patches, direct: Option<&Direct>) -> Division {
     let (positions, all, channels) = (patches.rows(), patches.taps(), patches.channels());
@@ -273,7 +283,8 @@ fn divide(call: &Convolution, patches: &Patches, direct: Option<&Direct>) -> Div
         let filter = (all * channels * call.groups * columns).max(1);
         let ranges = if tasks >= 8 { 1 } else { 16usize.div_ceil(tasks.max(1)) };
         let ranges = ranges.min(total / TASK).min(PARTIAL / filter).min(positions / 64).max(1);
-        return Division { taps, rows: (PATCHES / 2 / width).clamp(64, COLUMNS), columns, ranges };
+        let rows = (PATCHES / 2 / width).clamp(64, COLUMNS);
+        return Division { taps, rows, columns, groups: 1, ranges };
     }
     // A position reads the whole filter, which is a lot if there are few positions. So columns are
     // divided, too.
@@ -283,25 +294,36 @@ fn divide(call: &Convolution, patches: &Patches, direct: Option<&Direct>) -> Div
         let worth = total / tasks / LARGE;
         let parts = BLOCKS.div_ceil(tasks).next_multiple_of(2).min(worth).clamp(1, panels);
         let columns = if tasks >= BLOCKS { columns } else { panels.div_ceil(parts) * PANEL };
-        return Division { taps, rows: 1, columns, ranges: 1 };
+        return Division { taps, rows: 1, columns, groups: 1, ranges: 1 };
     }
     // Tiles of patches that are copied, or of a source that is read in place.
     let mut most = (PATCHES / width).clamp(32, ROWS);
     if rounds(call) {
         most = most.min((2 * PATCHES / columns.max(1)).max(16));
     }
+    // The follower takes a position's columns together, and few columns take as long as many.
+    let together = (2..=GROUPS).contains(&call.groups) && columns < COLUMNS_OF_GROUP;
+    let groups = if together { call.groups } else { 1 };
+    let (of_tasks, work) = (call.groups / groups, work.saturating_mul(groups));
+    let task = if together { 2 * TASK } else { TASK };
     let copies = if patches.are_the_source() { 2 } else { 4 };
     let of_filter = (all * channels).saturating_mul(columns);
     let of_patches = (all * channels).saturating_mul(positions).saturating_mul(copies);
     let divided = |parts: usize| {
         // At least sixteen tasks, if each has enough work.
-        let even = positions.div_ceil(16usize.div_ceil(call.groups * parts));
-        let rows = most.min(even.max(TASK / work.div_ceil(parts))).max(1);
+        let even = positions.div_ceil(16usize.div_ceil(of_tasks * parts));
+        let rows = most.min(even.max(task / work.div_ceil(parts))).max(1);
         let of_tiles = positions.div_ceil(rows).saturating_mul(of_filter);
         let of_parts = parts.saturating_mul(of_patches.saturating_add(positions * DIVIDED));
         (of_tiles.saturating_add(of_parts), rows, parts)
     };
-    let parts = [1, 2, 4, 8, 16].into_iter().filter(|parts| *parts <= panels);
+    let most_parts = if together { 1 } else { panels };
+    let parts = [1, 2, 4, 8, 16].into_iter().filter(|parts| *parts <= most_parts);
     let (_, rows, parts) = parts.map(divided).min().expect("one part is a division");
-    Division { taps, rows, columns: panels.div_ceil(parts) * PANEL, ranges: 1 }
+    // Tiles of equal size, an even number of them.
+    let rows = match together {
+        true => parts_of(positions, positions.div_ceil(rows).next_multiple_of(2)),
+        false => rows,
+    };
+    Division { taps, rows, columns: panels.div_ceil(parts) * PANEL, groups, ranges: 1 }
 }

@@ -119,7 +119,7 @@ impl<N: Number> Form<N> {
             to.cast_const()
         };
         let exchanged = T::PAIRED && !pairs;
-        Block { kernels, at, doubled: false, exchanged, lines: lines.len() }
+        Block { kernels, at, pairs, doubled: false, exchanged, lines: lines.len() }
     }
 
     /// The block of some lines of an image, for sums over its positions.

@@ -11,6 +11,7 @@
 //! is [exchanged](Gather::exchanged), so they add in the same order.
 
 use super::pack::fetch;
+use super::quads;
 use super::strip::{Gather, Strip};
 use super::vector::Vector;
 use std::hint::black_box;
@@ -29,6 +30,10 @@ pub(super) unsafe fn strip<V: Vector, const ROWS: usize>(
     unsafe {
         while left > 0 {
             let columns = left.min(wide);
+            if V::QUADS > 0 && columns <= 4 && strip.lhs_step == 1 && !gather.exchanged {
+                quads::tile::<V, ROWS>(strip, gather, rhs, out, columns);
+                return;
+            }
             match (columns > V::LANES, columns.is_multiple_of(V::LANES)) {
                 (true, true) => any_tile::<V, ROWS, 2, false>(strip, gather, rhs, out, columns),
                 (true, false) => any_tile::<V, ROWS, 2, true>(strip, gather, rhs, out, columns),

@@ -71,6 +71,7 @@ mod paired_stream;
 pub(super) mod pairs;
 mod plain;
 mod prefetch;
+mod quads;
 pub(super) mod stream;
 pub(super) mod strip;
 mod tiles;

@@ -236,6 +236,14 @@ fn every_element_is_one_chain() {
         // Few rows, with a part of a panel and a last pair without a partner.
         [3, 700, 259],
         [8, 530, 17],
+        // An unpacked lhs, with as many columns left as a quad has, or fewer.
+        [43, 36, 8],
+        [44, 34, 35],
+        [45, 65, 261],
+        [58, 3, 38],
+        [43, 67, 1],
+        // Rows that compete for the same lines of a cache.
+        [43, 34, 512],
     ];
     for (n, size) in shapes.into_iter().enumerate() {
         for layouts in [[0, 0], [0, 1], [1, 0], [1, 1], [2, 3], [3, 2]] {

@@ -20,6 +20,18 @@ const GATHERED: usize = 128;
 /// Rows of lhs that are a multiple of so many numbers apart compete for the same lines of a cache.
 const COINCIDING: usize = 512;
 
+/// Most numbers that the rows of rhs may span to be read in place where lhs is.
+const SPANNED: usize = 128 << 10;
+
+/// The panels of rhs where lhs is read in place.
+struct Panel<N> {
+    at: *const N,
+    /// Distance between rows.
+    step: usize,
+    /// Distance between panels.
+    next: usize,
+}
+
 /// How a strip reads rhs.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
@@ -126,6 +138,9 @@ impl<T: Element> Part<'_, T> {
         // Columns that need not be packed beforehand. No pair may lack its second row.
         let lies = rhs.column == 1 && (!T::HALF || self.pairs && depth.is_multiple_of(2));
         let gathers = self.gathers(columns.len());
+        // Rows of few columns stay in the caches, so packing them would not pay.
+        let in_place = gathers && lies && !rhs.row.is_multiple_of(COINCIDING);
+        let in_place = in_place && depth.saturating_mul(rhs.row) <= SPANNED;
         let lying = if lies && !gathers { columns.len() / wide * wide } else { 0 };
         let mut use_of_rhs = match () {
             () if lying == 0 => Use::Packed,
@@ -148,7 +163,13 @@ impl<T: Element> Part<'_, T> {
         // columns of rhs up to a whole panel.
         unsafe {
             let rest = [depth, columns.len() - lying];
-            self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * steps), panels);
+            if !in_place {
+                self.pack_rhs(rhs.from(0, lying), rest, panels.rhs.add(lying * steps), panels);
+            }
+            let of_gathered = match in_place {
+                true => Panel { at: rhs.at.cast(), step: rhs.row, next: wide },
+                false => Panel { at: panels.rhs, step: wide, next: depth * wide },
+            };
             for first in (0..m).step_by(group) {
                 let height = group.min(m - first);
                 let lhs = self.lhs.from(first, terms.start);
@@ -167,7 +188,7 @@ impl<T: Element> Part<'_, T> {
                             lhs.from(rows.start - first, 0),
                             rows.clone(),
                             &block,
-                            panels,
+                            &of_gathered,
                         );
                         if terms.end == k {
                             done(Made { rows, columns: columns.clone(), finished: true });
@@ -238,15 +259,15 @@ impl<T: Element> Part<'_, T> {
     ///
     /// # Safety
     ///
-    /// As for [`multiply`]; rhs is packed.
+    /// As for [`multiply`]; the panels of rhs have the block's columns and terms.
     unsafe fn gathered(
         &self,
         lhs: View<T::Wide>,
         rows: Range<usize>,
         Block { columns, terms }: &Block,
-        panels: &Panels<T::Wide>,
+        rhs: &Panel<T::Wide>,
     ) {
-        let (depth, wide) = (terms.len(), self.kernels.columns);
+        let depth = terms.len();
         let offsets: [usize; LARGEST[0]] = std::array::from_fn(|row| row * lhs.row);
         let gather =
             Gather { rows: &offsets, runs: &[0], length: depth, exchanged: false, ahead: 0 };
@@ -254,15 +275,15 @@ impl<T: Element> Part<'_, T> {
             depth,
             lhs: lhs.at,
             lhs_step: 1,
-            rhs: panels.rhs,
-            rhs_step: wide,
-            panel: depth * wide,
+            rhs: rhs.at,
+            rhs_step: rhs.step,
+            panel: rhs.next,
             columns: columns.len(),
             out: self.out.wrapping_add(rows.start * self.row + columns.start),
             out_row: self.row,
             add: self.add || terms.start > 0,
             epilogue: Epilogue::NONE,
-            packed: panels.rhs,
+            packed: std::ptr::null_mut(),
         };
         // SAFETY: the caller's promise is the same.
         unsafe { self.kernels.gathering(rows.len(), &strip, &gather) };

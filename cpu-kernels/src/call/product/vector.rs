@@ -18,6 +18,9 @@ pub(in crate::call) trait Vector: Copy {
     const LANES: usize;
     /// Whether the lanes of operands are pairs of terms.
     const PAIRED: bool = false;
+    /// Quads in a vector, if there are operations on quads of lanes; see
+    /// [`quads`](super::quads).
+    const QUADS: usize = 0;
     fn zero() -> Self;
     /// Broadcasts a number to every lane.
     fn splat(x: Self::Number) -> Self;
@@ -92,6 +95,35 @@ pub(in crate::call) trait Vector: Copy {
     unsafe fn store_rounded(_: [Self; 2], _: *mut bf16) {
         unreachable!("only sums of pairs are rounded by kernels");
     }
+    /// One quad from each address: its first `count` numbers, and 0 in the others. Only with
+    /// [quads](Self::QUADS), as the next methods.
+    ///
+    /// # Safety
+    ///
+    /// `count` numbers, at most 4, are valid to read at each address.
+    unsafe fn load_quads(_: [*const Self::Number; 4], _: usize) -> Self {
+        unreachable!("the vector has no quads")
+    }
+    /// The same quad everywhere: the first `count` numbers, and 0 in the others.
+    ///
+    /// # Safety
+    ///
+    /// `count` numbers, at most 4, are valid to read.
+    unsafe fn repeat_quad(_: *const Self::Number, _: usize) -> Self {
+        unreachable!("the vector has no quads")
+    }
+    /// Number `LANE` of each quad in all of its lanes.
+    fn spread<const LANE: i32>(self) -> Self {
+        unreachable!("the vector has no quads")
+    }
+    /// Stores the first `count` lanes of each quad at an address of its own.
+    ///
+    /// # Safety
+    ///
+    /// `count` numbers, at most 4, are valid to write at each address.
+    unsafe fn store_quads(self, _: [*mut Self::Number; 4], _: usize) {
+        unreachable!("the vector has no quads")
+    }
     /// `self + x`
     fn plus(self, x: Self) -> Self;
     /// `x · y + self`, rounded once.
@@ -147,10 +179,57 @@ mod x86 {
     use super::Vector;
     use std::arch::x86_64::*;
 
+    macro_rules! quads_of_512 {
+        () => {
+            const QUADS: usize = 4;
+            #[inline(always)]
+            unsafe fn load_quads(at: [*const f32; 4], count: usize) -> Self {
+                // SAFETY: the caller guarantees the memory of the first lanes; the others are not
+                // accessed. The machine has the instructions.
+                unsafe {
+                    let [a, b, c, d] = at.map(|at| match count {
+                        4 => _mm_loadu_ps(at),
+                        _ => _mm_maskz_loadu_ps(first_lanes(count) as u8, at),
+                    });
+                    let low = _mm512_insertf32x4::<1>(_mm512_castps128_ps512(a), b);
+                    _mm512_insertf32x4::<3>(_mm512_insertf32x4::<2>(low, c), d)
+                }
+            }
+            #[inline(always)]
+            unsafe fn repeat_quad(at: *const f32, count: usize) -> Self {
+                // SAFETY: as for quads.
+                unsafe { _mm512_broadcast_f32x4(_mm_maskz_loadu_ps(first_lanes(count) as u8, at)) }
+            }
+            #[inline(always)]
+            fn spread<const LANE: i32>(self) -> Self {
+                // SAFETY: the machine has the instruction.
+                unsafe {
+                    match LANE {
+                        0 => _mm512_permute_ps::<0x00>(self),
+                        1 => _mm512_permute_ps::<0x55>(self),
+                        2 => _mm512_permute_ps::<0xaa>(self),
+                        _ => _mm512_permute_ps::<0xff>(self),
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn store_quads(self, at: [*mut f32; 4], count: usize) {
+                let mask = first_lanes(count) as u8;
+                // SAFETY: as for loads.
+                unsafe {
+                    _mm_mask_storeu_ps(at[0], mask, _mm512_castps512_ps128(self));
+                    _mm_mask_storeu_ps(at[1], mask, _mm512_extractf32x4_ps::<1>(self));
+                    _mm_mask_storeu_ps(at[2], mask, _mm512_extractf32x4_ps::<2>(self));
+                    _mm_mask_storeu_ps(at[3], mask, _mm512_extractf32x4_ps::<3>(self));
+                }
+            }
+        };
+    }
+
     macro_rules! register {
         ($register:ident of $t:ident, $lanes:literal:
             $zero:ident $splat:ident $load:ident $store:ident $add:ident $fma:ident,
-            $load_first:expr, $store_first:expr) => {
+            $load_first:expr, $store_first:expr $(, $quads:ident)?) => {
             // The intrinsics require the machine's instructions. Callers of kernels compiled for
             // them must guarantee that.
             impl Vector for $register {
@@ -206,6 +285,7 @@ mod x86 {
                     // program's state.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
                 }
+                $($quads!();)?
             }
         };
     }
@@ -223,7 +303,7 @@ mod x86 {
         _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps
         _mm512_add_ps _mm512_fmadd_ps,
         |at, count| _mm512_maskz_loadu_ps(first_lanes(count), at),
-        |at, count, x| _mm512_mask_storeu_ps(at, first_lanes(count), x));
+        |at, count, x| _mm512_mask_storeu_ps(at, first_lanes(count), x), quads_of_512);
     register!(__m512d of f64, 8:
         _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd
         _mm512_add_pd _mm512_fmadd_pd,
