@@ -349,9 +349,10 @@ fn data_that_do_not_fit_leave_no_run_behind() {
 }
 
 /// A step drops out with a key, and a prediction does not.
-/// y = conv(x, w)·s, x: f32[1,1,3,3].
+/// y = conv(x, w)·s, x: f32[batch,1,3,3].
 fn scaled_convolution() -> Vec<u8> {
-    let dims: Vec<u8> = [1, 1, 3, 3].iter().flat_map(|n| field(1, &number(1, *n))).collect();
+    let dims: Vec<u8> = [1, 3, 3].iter().flat_map(|n| field(1, &number(1, *n))).collect();
+    let dims = [field(1, &field(2, b"batch")), dims].concat();
     let ty = field(2, &field(1, &[number(1, 1), field(2, &dims)].concat()));
     let graph = [
         node("Conv", &["x", "w"], "c"),
@@ -379,7 +380,7 @@ fn normalisations_are_folded_unless_the_model_is_trained() {
     for (file, folds) in [("c.onnx", true), ("c.graph", true), ("t.graph@predict", false)] {
         let (_, out, _) = graphrun(folder, &["dump", file, "--stage", "graph"]);
         assert_eq!(out.contains(": f32[2,1,2,2] = mul"), folds, "{file}: {out}");
-        assert_eq!(out.contains(": f32[1,2,2,2] = mul"), !folds, "{file}: {out}");
+        assert_eq!(out.contains(": f32[batch,2,2,2] = mul"), !folds, "{file}: {out}");
     }
     let run = ["run", "c.graph", "--input", input, "--output", "y=-"];
     let (status, out, error) = graphrun(folder, &run);

@@ -14,6 +14,9 @@
 //! (in halves, or in a sum over positions), or if the filter is so large that its panels must be
 //! packed. This depends on the call only, and not on the batch.
 //!
+//! A task computes some positions for one group, or for all groups if each has few columns: the
+//! nest that follows then sees whole positions.
+//!
 //! # Order
 //!
 //! Every element of the result is one chain of fused multiply-adds in the dtype of the arithmetic,

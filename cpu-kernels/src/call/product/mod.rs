@@ -51,6 +51,8 @@
 //! - For row-major rhs the first strip packs. It multiplies from the loaded rows and stores them
 //!   into the panels, so the loads overlap with arithmetic. Rows of bf16 are interleaved on the
 //!   way, in registers.
+//! - With few columns, lhs is read in place as a [gathering](gather) product reads it, and so is
+//!   rhs if its rows span little memory. The last columns, up to four, are [quads].
 //!
 //! While one block is multiplied, its tiles [prefetch] the source of the next block to
 //! pack, whatever its layout.
