@@ -19,6 +19,7 @@ mod policy;
 mod source;
 mod table;
 mod tensor_text;
+pub mod trace;
 mod values;
 
 pub use console::{Console, Failure, Outcome, Status};

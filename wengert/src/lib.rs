@@ -93,6 +93,7 @@ pub mod recipe;
 pub mod session;
 pub mod signature;
 mod store;
+pub mod tensorboard;
 pub mod train;
 pub mod tune;
 pub mod types;

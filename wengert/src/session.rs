@@ -443,6 +443,7 @@ impl Compiled {
     #[track_caller]
     pub fn run<L: Borrow<Literal>>(&mut self, inputs: &[(&str, L)]) -> Result<Outputs> {
         let caller = Location::caller();
+        let _span = tracing::debug_span!("run", name = self.signature().name).entered();
         self.outputs(inputs).map_err(|error| error.within(&caller, "run here"))
     }
 

@@ -111,6 +111,8 @@ kernels! {
 #[derive(Debug)]
 pub struct CompiledCall {
     name: &'static str,
+    /// The name with the extents.
+    description: String,
     kernels: Box<dyn Kernels>,
     has_tiles: bool,
     /// Operands, then the results.
@@ -152,10 +154,16 @@ impl CompiledCall {
         });
         Ok(CompiledCall {
             name: call.name(),
+            description: call.description(),
             kernels,
             has_tiles: call.has_tiles(),
             parameters: parameters.chain(results).collect(),
         })
+    }
+
+    /// The name with the extents, for messages.
+    pub(crate) fn description(&self) -> &str {
+        &self.description
     }
 
     /// Number of operands and results.

@@ -66,6 +66,7 @@ impl StepRunner for Runner<'_> {
         if let Kernel::Nest { nest, .. } | Kernel::Followed { nest, .. } = kernel {
             self.launches[*nest] += 1;
         }
+        let _span = tracing::trace_span!("kernel", name = self.name(kernel)).entered();
         let arguments = kernel.arguments();
         self.gather(arguments, counters);
         let (since, spans) = (self.since(), &self.spans[..arguments.len()]);
@@ -110,6 +111,7 @@ impl StepRunner for Runner<'_> {
         let (from, to) = (self.span(from), self.span(to));
         assert!(from.bytes() == to.bytes(), "both places hold the same value");
         assert!(to.is_writable(), "the plan's verifier lets nothing be written that is only read");
+        let _span = tracing::trace_span!("kernel", name = "copy").entered();
         let since = self.since();
         // SAFETY: both are valid for their bytes, and have the same number of them. `to` may be
         // written. No other step runs now.
@@ -135,6 +137,17 @@ impl StepRunner for Runner<'_> {
 }
 
 impl Runner<'_> {
+    /// The name of a kernel in a trace: that of its nest, or of its first call.
+    fn name(&self, kernel: &Kernel) -> &str {
+        match kernel {
+            Kernel::Nest { nest, .. } => self.nests[*nest].name(),
+            Kernel::Call { call, .. } | Kernel::Followed { call, .. } => {
+                self.calls[*call].description()
+            }
+            Kernel::Together { calls, .. } => self.calls[calls.start].description(),
+        }
+    }
+
     /// The current time, if time is measured.
     fn since(&self) -> Option<Instant> {
         self.profile.as_ref().map(|_| Instant::now())

@@ -310,6 +310,7 @@ impl Shared {
     /// Runs tasks until none is left: the thread's own, then those of the threads after it,
     /// cyclically. Returns the number of tasks that it ended.
     fn help(&self, thread: usize, tasks: usize, body: &Body<'_>) -> usize {
+        let _span = tracing::trace_span!("tasks").entered();
         let mut ended = 0;
         let outer = WITHIN.replace(Some((self.address(), thread)));
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -123,6 +123,14 @@ pub struct TrainArgs {
     /// initialized as usual.
     #[arg(long)]
     pub partial: bool,
+    /// Write event files for TensorBoard beside the log: `tensorboard --logdir DIR`.
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// With --tensorboard: add the distributions of parameters after every so many steps. The
+    /// default is after every epoch.
+    #[arg(long, value_name = "STEPS", requires = "tensorboard",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub histograms: Option<u64>,
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,

@@ -7,9 +7,9 @@ use crate::policy::with_precision;
 use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
-use wengert::recipe::Length;
+use wengert::recipe::{Cadence, Length};
 use wengert::train::event::rate;
-use wengert::train::{Event, Options, StepRecord, TrainError, WEIGHTS, train};
+use wengert::train::{Event, Options, StepRecord, TensorBoard, TrainError, WEIGHTS, train};
 use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
@@ -35,6 +35,10 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
+        tensorboard: args.tensorboard.then(|| match args.histograms {
+            Some(steps) => TensorBoard { histograms: Cadence::Steps(steps) },
+            None => TensorBoard::default(),
+        }),
         stop: Some(interrupt.flag()),
     };
     let mut session = Session::open_with(device, &choices)?;

@@ -209,3 +209,43 @@ fn training_prints_and_logs_its_throughput() {
     let log = std::fs::read_to_string(place.path("a/log.jsonl")).unwrap();
     assert!(log.starts_with(&old) && log.contains("\"step\":8,"), "{log}");
 }
+
+#[test]
+fn event_files_and_timelines_are_written_beside_the_log() {
+    let place = Place::new();
+    let train = ["train", "model.graph", "--data", "data.npz", "--out", "run"];
+    let events = || -> Vec<std::path::PathBuf> {
+        let all = std::fs::read_dir(place.path("run")).unwrap().map(|entry| entry.unwrap().path());
+        let mut events: Vec<_> =
+            all.filter(|path| path.to_string_lossy().contains("tfevents")).collect();
+        events.sort();
+        events
+    };
+    let trace = ["--tensorboard", "--histograms", "2", "--steps", "4", "--trace", "t.json"];
+    let ran = graphrun(&place, &[&train[..], &trace].concat());
+    ran.good();
+    assert!(ran.err.contains("events written to t.json"), "{ran:?}");
+    let first = std::fs::read(&events()[0]).unwrap();
+    for tag in ["brain.Event:2", "loss", "parameters/w", "recipe"] {
+        assert!(first.windows(tag.len()).any(|bytes| bytes == tag.as_bytes()), "{tag}");
+    }
+    let timeline = std::fs::read_to_string(place.path("t.json")).unwrap();
+    let timeline: Value = serde_json::from_str(&timeline).unwrap();
+    let names: Vec<&str> = timeline["traceEvents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["ph"] == "B")
+        .map(|event| event["name"].as_str().unwrap())
+        .collect();
+    for name in ["dce", "step 4", "step", "checkpoint 4"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    graphrun(&place, &[&train[..], &["--tensorboard", "--resume", "--steps", "6"]].concat()).good();
+    assert_eq!(events().len(), 2);
+    refused(&place, &["inspect", "model.graph", "--trace", "t.txt"], &["no name for a trace"]);
+    refused(&place, &["inspect", "model.graph", "--trace", "run"], &["no name for a trace"]);
+    std::fs::create_dir(place.path("folder.json")).unwrap();
+    refused(&place, &["inspect", "model.graph", "--trace", "folder.json"], &["folder.json"]);
+    graphrun(&place, &[&train[..], &["--histograms", "2"]].concat()).failed(2, &["--tensorboard"]);
+}

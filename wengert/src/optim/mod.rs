@@ -21,6 +21,7 @@
 
 mod adam;
 mod clip;
+mod gradients;
 mod loss_scale;
 mod muon;
 mod rate;
@@ -29,6 +30,7 @@ mod storage;
 
 pub use adam::{Adam, AdamW};
 pub use clip::{GRAD_NORM, clip_by_global_norm, global_norm};
+pub use gradients::{GRADIENT, report_gradients};
 pub use loss_scale::{LEAST_LOSS_SCALE, LOSS_SCALE, LossScale, SKIPPED, Scaled, scales_loss};
 pub use muon::Muon;
 pub use rate::{LEARNING_RATE, Rate};

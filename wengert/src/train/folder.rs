@@ -1,5 +1,6 @@
 //! A run's folder: starts a new run in it, or resumes the existing one.
 
+use super::board::Board;
 use super::checkpoint::{self, Progress};
 use super::lock::Lock;
 use super::log::Log;
@@ -43,7 +44,7 @@ pub(super) fn begin<'a>(
     // Opened before `init`, which may take long, so that errors of the folder are reported early.
     let log = Log::open(folder, 0)?;
     weights::initialize(session, program, recipe, options, observe)?;
-    let mut output = Output { folder, lock, log, newest: None };
+    let mut output = Output { folder, lock, log, board: None, newest: None };
     output.checkpoint(session, &progress, &mut |_| {})?;
     Ok((progress, Some(output)))
 }
@@ -81,7 +82,13 @@ fn resume<'a>(
     session.set_variables(&found.variables)?;
     Ok((
         found.progress,
-        Some(Output { folder, lock, log, newest: Some((found.progress.step, found.path)) }),
+        Some(Output {
+            folder,
+            lock,
+            log,
+            board: None,
+            newest: Some((found.progress.step, found.path)),
+        }),
     ))
 }
 
@@ -129,14 +136,22 @@ pub(super) fn diverged(what: String, advice: String, output: Option<&Output<'_>>
 
 /// A run's folder.
 pub(super) struct Output<'a> {
-    folder: &'a Path,
+    pub(super) folder: &'a Path,
     lock: Lock,
-    pub(super) log: Log,
+    log: Log,
+    /// The event file, if there is one.
+    pub(super) board: Option<Board>,
     /// The newest checkpoint, with its step.
     newest: Option<(u64, PathBuf)>,
 }
 
 impl Output<'_> {
+    /// Adds an event to the log and the event file.
+    pub(super) fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        self.log.observe(event)?;
+        self.board.as_mut().map_or(Ok(()), |board| board.observe(event))
+    }
+
     /// Writes a checkpoint, unless one of this step exists.
     pub(super) fn checkpoint(
         &mut self,
@@ -148,6 +163,7 @@ impl Output<'_> {
         if self.newest.as_ref().is_some_and(|(step, _)| *step == progress.step) {
             return Ok(());
         }
+        let _span = tracing::debug_span!("checkpoint", number = progress.step).entered();
         let variables = session.variables()?;
         if let Some((name, _)) = variables.iter().find(|(_, value)| has_nan(value)) {
             let what = format!("variable `{name}` has a NaN after step {}", progress.step);

@@ -119,6 +119,7 @@ impl<'a> Evaluation<'a> {
         after: Option<u64>,
         output: Option<&Output<'_>>,
     ) -> Result<Vec<(String, f64)>, TrainError> {
+        let _span = tracing::debug_span!("evaluation", name = self.recipe.function).entered();
         let mut sums = vec![0.0; self.recipe.metrics.len()];
         for step in 0..self.schedule.steps_per_epoch() {
             let rows = self.schedule.rows(step);

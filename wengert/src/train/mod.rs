@@ -36,6 +36,7 @@
 //! such function, it holds all variables.
 
 pub mod batches;
+mod board;
 pub mod check_data;
 pub mod checkpoint;
 mod evaluate;
@@ -51,6 +52,7 @@ use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
 use batches::{Examples, Schedule};
+use board::Board;
 use check_data::DataChecks;
 use event::Recorded;
 use folder::{Output, begin, diverged};
@@ -63,6 +65,7 @@ use std::time::{Duration, Instant};
 use wengert_core::graph::Program;
 use wengert_core::{DType, Diagnostic, Result, diagnostic};
 
+pub use board::TensorBoard;
 pub use evaluate::{Evaluated, evaluate};
 pub use event::{Event, Flow, StepRecord};
 
@@ -95,6 +98,8 @@ pub struct Options<'a> {
     pub data_file: Option<&'a Path>,
     /// Checks of the data to skip.
     pub allow: Allow,
+    /// Write event files for TensorBoard into the folder, beside the log.
+    pub tensorboard: Option<TensorBoard>,
     /// When this is set, the run ends after its current step, writes a checkpoint and returns
     /// [`Stopped`](TrainError::Stopped).
     pub stop: Option<&'a AtomicBool>,
@@ -205,7 +210,7 @@ fn report(
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
     if let Some(output) = output {
-        output.log.observe(&event)?;
+        output.observe(&event)?;
     }
     observe(event);
     Ok(())
@@ -223,6 +228,11 @@ fn run(
 ) -> Result<Report, TrainError> {
     recipe.verify_for(program)?;
     needs_loss_scale(program, recipe)?;
+    if options.tensorboard.is_some() && options.folder.is_none() {
+        return Err(diagnostic!("event files for TensorBoard need a folder")
+            .help("set `Options::folder`, where the run's log and checkpoints are, too")
+            .into());
+    }
     let program = &*recipe.apply_precision(program)?;
     let function = program.get(&recipe.step.function)?;
     let checks = DataChecks::new(function, options.data_file, options.allow);
@@ -246,6 +256,9 @@ fn run(
     step.binding(&examples.batch(schedule.rows(0)))?;
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
+    if let (Some(choice), Some(output)) = (options.tensorboard, &mut output) {
+        output.board = Some(Board::open(output.folder, program, recipe, resumed_at, choice)?);
+    }
     if progress.step > total {
         return Err(diagnostic!("the run has {} steps, more than {total}", progress.step)
             .help("ask for at least as many steps or epochs as there are")
@@ -271,8 +284,10 @@ fn run(
         let ends_epoch = schedule.ends_epoch(progress.step);
         let began = Instant::now();
         let rows = schedule.rows(progress.step);
-        let outputs =
-            step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?;
+        let outputs = {
+            let _span = tracing::debug_span!("step", number = progress.step + 1).entered();
+            step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?
+        };
         let loss = recorded.loss(&outputs)?;
         let time = began.elapsed().saturating_sub(step.compiling());
         progress.step += 1;
@@ -315,6 +330,11 @@ fn run(
             Cadence::Steps(every) => progress.step.is_multiple_of(every),
             Cadence::Epochs(every) => ends_epoch && (epoch + 1).is_multiple_of(every),
         };
+        if let Some(board) = output.as_mut().and_then(|output| output.board.as_mut())
+            && due(board.histograms)
+        {
+            board.distributions(progress.step, session, &outputs, program, recipe)?;
+        }
         if let Some(evaluation) = evaluation.as_mut().filter(|e| due(e.recipe.every)) {
             metrics = evaluation.run(session, Some(progress.step), output.as_ref())?;
             evaluated = Some(progress.step);

@@ -1,0 +1,127 @@
+//! A run's event file for TensorBoard, beside its log.
+//!
+//! | tag | value |
+//! |---|---|
+//! | `loss`, `grad_norm`, `learning_rate`, `loss_scale`, `skipped` | those of the step |
+//! | `metrics/NAME` | another output of the step that is a single number |
+//! | `examples_per_second` | of the step |
+//! | `epoch_loss` | the mean of an epoch |
+//! | `evaluation/NAME` | a metric of an evaluation |
+//! | `parameters/KEY PATH` | the distribution of a variable of the model |
+//! | `gradients/KEY PATH` | that of its gradient, if the step [reports] it |
+//!
+//! There are also the recipe as a text, and the training step as a graph. The scalars are the
+//! numbers of the [log](super::log), rounded to f32.
+//!
+//! [reports]: crate::optim::report_gradients
+
+use super::event::Event;
+use super::weights;
+use crate::optim::GRADIENT;
+use crate::outputs::Outputs;
+use crate::recipe::{Cadence, Recipe};
+use crate::session::Session;
+use crate::tensorboard::EventFile;
+use std::path::Path;
+use wengert_core::Result;
+use wengert_core::graph::Program;
+
+/// Event files for TensorBoard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TensorBoard {
+    /// When the distributions of parameters and gradients are added. Each time costs a copy of all
+    /// parameters.
+    pub histograms: Cadence,
+}
+
+impl Default for TensorBoard {
+    /// Distributions after every epoch.
+    fn default() -> Self {
+        TensorBoard { histograms: Cadence::Epochs(1) }
+    }
+}
+
+/// The event file of a run.
+#[derive(Debug)]
+pub(super) struct Board {
+    events: EventFile,
+    pub histograms: Cadence,
+}
+
+impl Board {
+    /// A new file in a run's folder; `after` is the number of steps done before.
+    pub fn open(
+        folder: &Path,
+        program: &Program,
+        recipe: &Recipe,
+        after: u64,
+        choice: TensorBoard,
+    ) -> Result<Board> {
+        let mut events = EventFile::create(folder, after + 1)?;
+        if after == 0 {
+            // Indented lines are code in Markdown.
+            let text: Vec<String> =
+                recipe.to_string().lines().map(|line| format!("    {line}")).collect();
+            events.text(0, "recipe", &text.join("\n"))?;
+            events.graph(program.get(&recipe.step.function)?)?;
+        }
+        events.flush()?;
+        Ok(Board { events, histograms: choice.histograms })
+    }
+
+    /// Adds the numbers of an event.
+    pub fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::Step(record) => {
+                let mut values = vec![("loss".to_owned(), record.loss)];
+                let named = |(name, value): &(String, f64)| (format!("metrics/{name}"), *value);
+                values.extend(record.metrics.iter().map(named));
+                let known = [
+                    ("grad_norm", record.grad_norm),
+                    ("learning_rate", record.learning_rate),
+                    ("loss_scale", record.loss_scale),
+                    ("skipped", record.loss_scale.map(|_| f64::from(u8::from(record.skipped)))),
+                    ("examples_per_second", Some(record.examples_per_second())),
+                ];
+                values.extend(known.into_iter().filter_map(|(name, v)| Some((name.into(), v?))));
+                self.events.scalars(record.step, values)
+            }
+            Event::Epoch { loss, last, .. } => {
+                self.events.scalar(last.step, "epoch_loss", *loss)?;
+                self.events.flush()
+            }
+            Event::Evaluation { step, metrics, .. } => {
+                let named = |(name, value): &(String, f64)| (format!("evaluation/{name}"), *value);
+                self.events.scalars(*step, metrics.iter().map(named))?;
+                self.events.flush()
+            }
+            Event::Checkpoint { .. } => self.events.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the distributions of the model's variables after a step, and those of the gradients
+    /// among its outputs.
+    pub fn distributions(
+        &mut self,
+        step: u64,
+        session: &Session,
+        outputs: &Outputs,
+        program: &Program,
+        recipe: &Recipe,
+    ) -> Result<()> {
+        let of_model = weights::of_model(program, recipe);
+        for (path, value) in &session.variables()? {
+            let is_float = value.dtype().is_float();
+            if is_float && (of_model.is_empty() || of_model.contains(path.as_str())) {
+                self.events.histogram(step, &format!("parameters/{path}"), value)?;
+            }
+        }
+        for (name, value) in outputs.iter()? {
+            if let Some(path) = name.strip_prefix(GRADIENT) {
+                self.events.histogram(step, &format!("gradients/{path}"), value)?;
+            }
+        }
+        Ok(())
+    }
+}
