@@ -1,5 +1,27 @@
 //! Optimisers: graph code that updates state.
 //!
+//! | optimiser | of the gradient it takes | moments of a matrix m × n | paper |
+//! |---|---|---|---|
+//! | [`Sgd`] | itself, or a sum with momentum | 0 or mn | |
+//! | [`Adam`], [`AdamW`] | mean over root mean square | 2mn | Kingma and Ba 2015; Loshchilov and Hutter 2019 |
+//! | [`Lion`] | the sign of a mean | mn | Chen et al. 2023 |
+//! | [`RmsProp`] | itself over root mean square | mn to 3mn | Hinton 2012 |
+//! | [`Adagrad`] | itself over the root of the sum of squares | mn | Duchi et al. 2011 |
+//! | [`Adafactor`] | itself over the root of means of rows and columns | m + n | Shazeer and Stern 2018 |
+//! | [`Muon`] | an orthogonal matrix near the momentum | mn | Jordan et al. 2024 |
+//! | [`Soap`] | Adam's step in the eigenbasis of g·gᵀ and gᵀ·g | 2(mn + m² + n²) | Vyas et al. 2024 |
+//!
+//! What surrounds them:
+//!
+//! | | |
+//! |---|---|
+//! | [`Rate`] | a constant or a schedule |
+//! | [`Groups`] | variables that are frozen, do not decay, or have another rate, by patterns |
+//! | [`clip_by_global_norm`], [`clip_by_value`] | limits of gradients |
+//! | [`accumulate`] | the gradient of a batch, by parts of it |
+//! | [`Ema`] | moving averages of weights |
+//! | [`LossScale`] | gradients in f16 |
+//!
 //! `step` takes a model whose tensors are state of the function, and a gradient of the same
 //! structure. It declares the optimiser's state (moments, a step counter) under key paths that
 //! join the optimiser's name and the variable's path, e.g. `adamw.m.model.hidden.weight`. It then
@@ -14,6 +36,11 @@
 //! are kept and updates computed in f32. Moments may be stored in bf16 as well
 //! ([`AdamW::moments`]), and states in bf16 may be rounded stochastically
 //! ([`AdamW::stochastic_rounding`]).
+//!
+//! All optimisers share one step (`step.rs`), in which the rule of an optimiser is the move of one
+//! variable. Weight decay is that of the reference: AdamW, Lion, Adafactor, Muon and SOAP move a
+//! variable by −rate · weight_decay · p; SGD, RMSprop and Adagrad add weight_decay · p to the
+//! gradient.
 //!
 //! A training log shows the learning rate and the norm of the gradient of a step function that has
 //! them as outputs: `report_rate` of an optimiser adds [`LEARNING_RATE`], and

@@ -1,19 +1,4 @@
 //! Learning rates, and their schedules.
-//!
-//! | schedule | | named as in |
-//! |---|---|---|
-//! | [`Rate::from`] a number | constant | |
-//! | [`Rate::linear`] | along a line, then constant | `LinearLR`, `PolynomialLR` of power 1 |
-//! | [`Rate::exponential`] | times γ at each step | `ExponentialLR` |
-//! | [`Rate::step_decay`] | times γ every few steps | `StepLR` |
-//! | [`Rate::inverse_square_root`] | up along a line, then as 1/√t | Vaswani et al. 2017 |
-//! | [`Rate::warmup_cosine`] | up along a line, then down along half a cosine | |
-//! | [`Rate::cosine_restarts`] | down along half a cosine, again and again | `CosineAnnealingWarmRestarts` |
-//! | [`Rate::one_cycle`] | up and down along cosines | `OneCycleLR` |
-//! | [`Rate::scheduled`] | any function of the step | |
-//!
-//! [`Rate::warmup`] puts a warm-up before any of them. A schedule is a part of the graph and is
-//! computed in f32, from the optimiser's counter of steps, so a run that is resumed continues it.
 
 mod cosine;
 mod decay;
@@ -27,6 +12,21 @@ use wengert_core::{DType, Diagnostic, Location, Tensor};
 pub const LEARNING_RATE: &str = "learning_rate";
 
 /// A learning rate: a number, or a function of the step.
+///
+/// | schedule | | named as in |
+/// |---|---|---|
+/// | `Rate::from` a number | constant | |
+/// | [`Rate::linear`] | along a line, then constant | `LinearLR`, `PolynomialLR` of power 1 |
+/// | [`Rate::exponential`] | times γ at each step | `ExponentialLR` |
+/// | [`Rate::step_decay`] | times γ every few steps | `StepLR` |
+/// | [`Rate::inverse_square_root`] | up along a line, then as 1/√t | Vaswani et al. 2017 |
+/// | [`Rate::warmup_cosine`] | up along a line, then down along half a cosine | |
+/// | [`Rate::cosine_restarts`] | down along half a cosine, again and again | `CosineAnnealingWarmRestarts` |
+/// | [`Rate::one_cycle`] | up and down along cosines | `OneCycleLR` |
+/// | [`Rate::scheduled`] | any function of the step | |
+///
+/// [`Rate::warmup`] puts a warm-up before any of them. A schedule is a part of the graph and is
+/// computed in f32, from the optimiser's counter of steps, so a run that is resumed continues it.
 #[derive(Clone)]
 pub struct Rate {
     kind: Kind,
