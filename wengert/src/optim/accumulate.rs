@@ -96,7 +96,8 @@ fn parts<X: Differentiable>(count: usize, inputs: &X) -> Result<Vec<Tensor>> {
                 None => error,
             };
             return Err(error.help(format!(
-                "give the first axis an extent that is a multiple of {count}: a number, or                  `{count}*B` with a dimension variable B"
+                "give the first axis an extent that is a multiple of {count}: a number, or \
+                 `{count}*B` with a dimension variable B"
             )));
         };
         let rest = tensor.shape().iter().skip(1).cloned();

@@ -99,7 +99,7 @@ fn halves_are_added_in_f32() {
                 f.output("mean", accumulate(4, &x, |x| x.sum()));
             })
             .unwrap();
-        let mut session = begun(&program);
+        let mut session = Session::open(Device::Interpreter).unwrap();
         let mut step = session.compile(&program, "step", bind!()).unwrap();
         let values = Literal::from_vec(&[4], vec![1.0, 1.0 / 4096.0, 1.0 / 4096.0, 2.0]).unwrap();
         let outputs = step.run(&[("x", values.convert(dtype))]).unwrap();

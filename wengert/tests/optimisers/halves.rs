@@ -70,7 +70,8 @@ fn steps_of_halves_are_steps_of_f32_rounded_once() {
             let half = stepped(dtype, steps, step);
             for (half, whole) in half.variables.iter().zip(&whole.variables) {
                 assert_eq!(*half, whole.convert(dtype), "{name} of {dtype}");
-                assert!(half.scalars().zip(VALUES).all(|(h, v)| h.to_f64() != v || v == 0.75));
+                let moved = half.scalars().zip(VALUES).filter(|(h, v)| h.to_f64() != *v);
+                assert!(moved.count() > 3, "{name} of {dtype}");
             }
             assert_eq!(half.state, whole.state, "{name} of {dtype}");
         }
@@ -119,17 +120,17 @@ fn each_moment_has_its_own_random_numbers() {
             let ty = TensorType::new(DType::F32, [512usize]);
             let w = f.state("w", Tensor::variable(ty.clone(), Initializer::Zeros));
             let gradient = Tensor::full(&ty, wengert::Scalar::of(1.0f32));
-            let optimiser = RmsProp::new(0.0).alpha(0.51).momentum(0.9).centered();
+            let optimiser = RmsProp::new(0.0).alpha(0.5107).momentum(0.9).centered();
             optimiser.moments(DType::BF16).stochastic_rounding(&key).step(f, &w, &gradient);
         })
         .unwrap();
     let mut session = begun(&program);
     let mut step = session.compile(&program, "step", bind!()).unwrap();
     step.run(&[("key", Literal::from_vec(&[2], vec![3u32, 4]).unwrap())]).unwrap();
-    // Both moments are 0.49 before rounding, between two numbers of bf16.
+    // Both moments are 0.4893 before rounding, about halfway between two numbers of bf16.
     let [v, mean] = ["rmsprop.v.w", "rmsprop.mean.w"].map(|path| numbers(&mut session, path));
-    let up = |values: &[f64]| values.iter().filter(|x| **x > 0.49).count();
-    assert!((100..412).contains(&up(&v)) && (100..412).contains(&up(&mean)));
+    let up = |values: &[f64]| values.iter().filter(|x| **x > 0.4893).count();
+    assert!([up(&v), up(&mean)].iter().all(|count| (200..320).contains(count)));
     let same = v.iter().zip(&mean).filter(|(a, b)| a == b).count();
-    assert!((100..450).contains(&same), "{same} of 512 are equal");
+    assert!((200..320).contains(&same), "{same} of 512 are equal");
 }
