@@ -12,7 +12,9 @@ pub use crate::operators::{
     nth_derivative, print_saved_residuals, saved_residuals, transpose, value_and_grad,
     value_and_grad_wrt, value_aux_and_grad, vjp, vmap, vmap_axes, with_derivative,
 };
-pub use crate::optim::{Adam, AdamW, LossScale, Muon, Sgd};
+pub use crate::optim::{
+    Adafactor, Adagrad, Adam, AdamW, Lion, LossScale, Muon, RmsProp, Sgd, Soap,
+};
 pub use crate::program::Program;
 pub use crate::types::{bf16, bool, f8e4m3fn, f8e5m2, f16, f32, f64, i8, i32, i64, u8, u32, u64};
 pub use crate::{Device, Session, bind, nn, optim};

@@ -32,8 +32,8 @@ pub struct FunctionBuilder {
 struct Index {
     /// Positions of inputs by name.
     inputs: HashMap<String, usize>,
-    /// Source location of each output.
-    outputs: HashMap<(OutputRole, String), Location>,
+    /// Position and source location of each output.
+    outputs: HashMap<(OutputRole, String), (usize, Location)>,
     /// Positions of states by key path, and by value.
     states: HashMap<String, usize>,
     state_values: HashMap<ValueId, usize>,
@@ -183,6 +183,14 @@ impl FunctionBuilder {
         state.is_same(tensor).then_some(path.as_str())
     }
 
+    /// The value that the state at a key path has when the run ends, by the updates given so far:
+    /// without one, the value that it has now. `None`: the function has no state of that path.
+    pub fn next_state(&self, path: &str) -> Option<&Tensor> {
+        let state = *self.index.states.get(path)?;
+        let updated = self.index.outputs.get(&(OutputRole::State, path.to_owned()));
+        Some(updated.map_or(&self.states[state].1, |(output, _)| &self.outputs[*output].1))
+    }
+
     /// Replaces the state at a key path when the run ends.
     ///
     /// Errors: the function has no state of that path ([`create`](Self::create) makes a new
@@ -276,7 +284,7 @@ impl FunctionBuilder {
         } else if let Some(first) = self.index.outputs.get(&(role, name.to_owned())) {
             Diagnostic::new(format!("{what} `{name}` is given twice"))
                 .at(caller, "given again here")
-                .at(first.clone(), "given first here")
+                .at(first.1.clone(), "given first here")
                 .help("give it another name")
         } else if let Some(input) = self.read_only(name).filter(|_| role == OutputRole::State) {
             Diagnostic::new(format!(
@@ -296,7 +304,7 @@ impl FunctionBuilder {
             .at(state.defined_at().unwrap_or_default(), "declared here")
             .help("an update keeps dtype and shape")
         } else {
-            self.index.outputs.insert((role, name.into()), caller);
+            self.index.outputs.insert((role, name.into()), (self.outputs.len(), caller));
             self.outputs.push((Output { name: name.into(), role }, value));
             return;
         };

@@ -75,7 +75,8 @@ pub struct TuningArgs {
     /// precedes a softmax or sigmoid at the end of the model are its logits.
     #[arg(long, value_name = "LOSS", requires = "train")]
     pub loss: Option<String>,
-    /// With --train: adamw, adam, muon, sgd or momentum. The default is adamw.
+    /// With --train: adamw, adam, muon, soap, lion, adafactor, rmsprop, adagrad, sgd or momentum.
+    /// The default is adamw.
     #[arg(long, value_name = "NAME", requires = "train")]
     pub optimizer: Option<String>,
     /// With --train: the learning rate. The default is 1e-3.

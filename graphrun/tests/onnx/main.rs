@@ -425,7 +425,7 @@ fn what_cannot_be_trained_is_said() {
         assert!(!folder.join("m.graph").exists());
     };
     says(&["entropy"], &["there is no loss `entropy`", "cross_entropy"]);
-    says(&["mse", "--optimizer", "adagrad"], &["there is no optimizer `adagrad`", "adamw"]);
+    says(&["mse", "--optimizer", "adadelta"], &["there is no optimizer `adadelta`", "adamw"]);
     says(&["mse", "--output", "z"], &["no output `z`", "`y`"]);
     says(&["mse", "--freeze", "conv*"], &["no variable matches `conv*`", "`fc.weight`"]);
     says(&["mse", "--freeze", "*"], &["all variables are frozen"]);

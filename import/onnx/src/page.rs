@@ -141,7 +141,7 @@ examples. In Rust it is `wengert::onnx::Model::tuned`, or `wengert::tune::Tuning
 | option | choices |
 |---|---|
 | `--loss` | `cross_entropy` of `[batch, classes]`, `binary_cross_entropy`, `mse`, `mae`, `huber` |
-| `--optimizer` | `adamw` (the default), `adam`, `muon`, `sgd`, `momentum` |
+| `--optimizer` | `adamw` (the default), `adam`, `muon`, `soap`, `lion`, `adafactor`, `rmsprop`, `adagrad`, `sgd`, `momentum` |
 | `--output` | the output of which the loss is computed, if there are several |
 | `--freeze PATTERN` | variables that are not trained |
 | `--training-forms` | statistics of the batch, and dropout |

@@ -1,6 +1,6 @@
 //! The norm of gradients, and their clipping.
 
-use wengert_core::{DType, Differentiable, KeyPath, Location, Tensor};
+use wengert_core::{DType, Differentiable, KeyPath, Location, Tensor, diagnostic};
 
 /// The name of a step function's output that a training log shows as the norm of the gradient.
 pub const GRAD_NORM: &str = "grad_norm";
@@ -34,4 +34,23 @@ pub fn clip_by_global_norm<G: Differentiable>(gradient: &G, limit: f64) -> (G, T
             false => t.clone(),
         });
     (clipped, norm)
+}
+
+/// The gradient with each float element limited to −`limit`..=`limit`. NaN stays NaN.
+///
+/// It changes the direction of the gradient, unlike [`clip_by_global_norm`].
+///
+/// Error, which the result reports where it is used: the limit is negative or NaN.
+#[track_caller]
+pub fn clip_by_value<G: Differentiable>(gradient: &G, limit: f64) -> G {
+    let _user = Location::caller().attributed();
+    gradient.map_tensors(&KeyPath::default(), &mut |_, t| match t.dtype().is_float() {
+        true if limit >= 0.0 => t.clamp(-limit, limit),
+        true => Tensor::poisoned(
+            diagnostic!("a gradient is clipped to values of at most {limit}")
+                .at(Location::caller(), "clipped here")
+                .help("give the greatest magnitude, a number of at least 0"),
+        ),
+        false => t.clone(),
+    })
 }

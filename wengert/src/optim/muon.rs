@@ -1,10 +1,10 @@
 //! Muon: momentum with orthogonalised matrix steps.
 
-use super::storage::{Storage, storage_settings};
-use super::{AdamW, Choice, Rate, advance, count, no_decay, variables, wide};
+use super::step::{Decay, Rule, Settings, Turn, Variable, optimiser, weight_decay};
+use super::{AdamW, Choice, Rate};
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
-use wengert_core::{DType, Differentiable, Tensor, TensorType};
+use wengert_core::{Tensor, TensorType};
 
 /// Muon (Jordan et al. 2024): momentum with an orthogonalised step, scaled as by Liu et al.
 /// (2025), so that a rate of AdamW fits:
@@ -22,24 +22,22 @@ use wengert_core::{DType, Differentiable, Tensor, TensorType};
 ///
 /// It is for matrices between layers. All other variables (vectors, embeddings, the last layer)
 /// are updated by a separate AdamW ([`rest`](Muon::rest)); [`matrices`](Muon::matrices) selects
-/// the matrices.
+/// the matrices. [Groups](Muon::groups) of Muon are for all variables, those of the AdamW for the
+/// rest.
 ///
 /// State: `muon.step`, `muon.momentum.<path>`, and that of AdamW for the rest, `adamw.m.<path>`
 /// and `adamw.v.<path>`.
 #[derive(Clone, Debug)]
 pub struct Muon {
-    rate: Rate,
+    /// The storage is also that of the rest.
+    settings: Settings,
     momentum: f64,
-    weight_decay: f64,
     matrices: Choice,
     rest: AdamW,
-    reports_rate: bool,
-    name: String,
-    /// Also that of the rest.
-    storage: Storage,
 }
 
-storage_settings!(Muon, storage);
+optimiser!(Muon, settings);
+weight_decay!(Muon, settings);
 
 /// Coefficients of X, XXᵀX and (XXᵀ)²X. They maximise the slope at 0, where singular values are
 /// small; in exchange the iteration does not converge to 1 exactly.
@@ -49,7 +47,6 @@ const STEPS: usize = 5;
 const SCALE: f64 = 0.2;
 
 /// An approximately orthogonal matrix with the singular vectors of `u`; zeros for zeros.
-#[track_caller]
 fn orthogonal(u: &Tensor, [rows, columns]: [usize; 2]) -> Tensor {
     // The smaller of the two products of the matrix with its transpose.
     let turned = rows > columns;
@@ -66,7 +63,7 @@ fn orthogonal(u: &Tensor, [rows, columns]: [usize; 2]) -> Tensor {
 }
 
 /// The extents of a matrix.
-fn extents(ty: &TensorType) -> Option<[usize; 2]> {
+pub(super) fn extents(ty: &TensorType) -> Option<[usize; 2]> {
     ty.extents()?.try_into().ok()
 }
 
@@ -77,13 +74,9 @@ impl Muon {
         let rate = rate.into();
         Muon {
             rest: AdamW::new(rate.clone()),
-            rate,
+            settings: Settings { weight_decay: 0.01, ..Settings::new("muon", rate) },
             momentum: 0.95,
-            weight_decay: 0.01,
             matrices: Choice(Rc::new(|_, _| true)),
-            reports_rate: false,
-            name: "muon".into(),
-            storage: Storage::default(),
         }
     }
 
@@ -91,13 +84,6 @@ impl Muon {
     #[must_use]
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
-        self
-    }
-
-    /// The weight decay of matrices; the rest uses AdamW's.
-    #[must_use]
-    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = weight_decay;
         self
     }
 
@@ -115,62 +101,34 @@ impl Muon {
         self.rest = rest;
         self
     }
+}
 
-    /// Sets another name for its state; two optimisers in one function need different names.
-    #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
+impl Rule for Muon {
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    /// Adds an output [`LEARNING_RATE`](super::LEARNING_RATE) to the function, for a
-    /// training log: the rate of matrices.
-    #[must_use]
-    pub fn report_rate(mut self) -> Self {
-        self.reports_rate = true;
-        self
+    fn decay(&self) -> Decay {
+        Decay::Decoupled
     }
 
-    /// Updates the model's state with its gradient.
-    #[track_caller]
-    pub fn step<M: Differentiable>(
-        &self,
-        f: &mut FunctionBuilder,
-        model: &M,
-        gradient: &M::TangentVector,
-    ) {
-        let step = count(f, &self.name);
-        if self.reports_rate {
-            self.rate.report(f, Some(&step));
-        }
-        let variables = variables(f, model, gradient);
-        let (mut decays, mut steps) = (Vec::new(), Vec::new());
-        for variable in &variables {
-            let extents = extents(variable.gradient.ty())
-                .filter(|_| (self.matrices.0)(&variable.path, variable.value.ty()));
-            let Some([rows, columns]) = extents else {
-                let Some([decay, direction]) = self.rest.moves(f, &self.storage, &step, variable)
-                else {
-                    return;
-                };
-                decays.push(decay);
-                steps.push(direction);
-                continue;
-            };
-            let dtype = wide(&variable.value);
-            let (value, g) = (variable.value.convert(dtype), variable.gradient.convert(dtype));
-            let old = self.storage.moment(f, [&self.name, "momentum"], 0, variable);
-            let m = &old.value * self.momentum + &g;
-            self.storage.update(f, &old, variable, &m);
-            let direction = orthogonal(&(&g + &m * self.momentum), [rows, columns]);
-            let scale = SCALE * (rows.max(columns) as f64).sqrt();
-            steps.push(-self.rate.times(&(direction * scale), Some(&step)));
-            decays.push(match self.weight_decay != 0.0 {
-                true if value.ty() != g.ty() => return no_decay(f, variable),
-                true => -self.rate.times(&(&value * self.weight_decay), Some(&step)),
-                false => g.full_like(-0.0),
-            });
-        }
-        advance(f, model, gradient, &variables, &[decays, steps], &self.storage);
+    fn rest(&self) -> Option<&dyn Rule> {
+        Some(&self.rest)
+    }
+
+    fn takes(&self, variable: &Variable) -> bool {
+        extents(variable.gradient.ty()).is_some()
+            && (self.matrices.0)(&variable.path, variable.value.ty())
+    }
+
+    fn travel(&self, f: &mut FunctionBuilder, turn: &Turn<'_>) -> Tensor {
+        let g = &turn.gradient;
+        let [rows, columns] = extents(g.ty()).expect("Muon takes matrices");
+        let old = turn.moment(f, "momentum", 0);
+        let m = &old.value * self.momentum + g;
+        turn.update(f, &old, &m);
+        let direction = orthogonal(&(g + &m * self.momentum), [rows, columns]);
+        let scale = SCALE * (rows.max(columns) as f64).sqrt();
+        -turn.times_rate(&(direction * scale))
     }
 }

@@ -1,6 +1,6 @@
 //! How an optimiser stores what it updates: the dtype of moments, and the rounding of halves.
 
-use super::{Variable, wide};
+use super::step::Variable;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Initializer, Location, Tensor, diagnostic};
 
@@ -33,7 +33,6 @@ pub(super) struct Moment {
 
 impl Storage {
     /// Declares a moment: zeros with the shape of the variable's gradient.
-    #[track_caller]
     pub fn moment(
         &self,
         f: &mut FunctionBuilder,
@@ -42,7 +41,7 @@ impl Storage {
         variable: &Variable,
     ) -> Moment {
         let path = format!("{name}.{what}.{}", variable.path);
-        let dtype = self.moments.unwrap_or(wide(&variable.value));
+        let dtype = self.moments.unwrap_or(variable.wide());
         if !dtype.is_float() {
             let error = diagnostic!("moments of {dtype}: a moment is a float")
                 .at(Location::caller(), "updated here")
@@ -51,12 +50,11 @@ impl Storage {
         }
         let ty = variable.gradient.ty().with_dtype(dtype);
         let state = f.state(&path, Tensor::variable(ty, Initializer::Zeros));
-        let value = state.convert(wide(&variable.value));
+        let value = state.convert(variable.wide());
         Moment { path, dtype, number, value }
     }
 
     /// Sets the next value of a moment.
-    #[track_caller]
     pub fn update(
         &self,
         f: &mut FunctionBuilder,
@@ -73,42 +71,16 @@ impl Storage {
     pub fn round(&self, next: &Tensor, dtype: DType, variable: &Variable, role: Role) -> Tensor {
         match &self.key {
             Some(key) if dtype.is_half() && next.dtype() != dtype => {
-                // A variable has at most two moments.
-                let number = 3 * variable.index
-                    + match role {
-                        Role::Value => 0,
-                        Role::Moment(number) => 1 + number,
-                    };
-                next.round_stochastically(dtype, &key.fold_in(i64::from(number)))
+                let number = |role: u32| i64::from(3 * variable.index + role);
+                let key = match role {
+                    Role::Value => key.fold_in(number(0)),
+                    Role::Moment(moment @ 0..2) => key.fold_in(number(1 + moment)),
+                    // Few optimisers have more than two moments.
+                    Role::Moment(moment) => key.fold_in(number(0)).fold_in(i64::from(moment)),
+                };
+                next.round_stochastically(dtype, &key)
             }
             _ => next.convert(dtype),
         }
     }
 }
-
-/// The settings of optimisers that store halves.
-macro_rules! storage_settings {
-    ($name:ident, $($storage:tt)+) => {
-        impl $name {
-            /// Stores moments in a dtype, such as bf16, instead of that of the arithmetic, which is
-            /// f32 or f64. Small changes of a half are lost, unless it is rounded
-            /// [stochastically](Self::stochastic_rounding).
-            #[must_use]
-            pub fn moments(mut self, dtype: DType) -> Self {
-                self.$($storage)+.moments = Some(dtype);
-                self
-            }
-
-            /// Rounds updates of variables and moments in bf16 stochastically: to one of the two
-            /// nearest numbers, so that the mean is exact (Gupta and others, *Deep Learning with
-            /// Limited Numerical Precision*, 2015). The key is one of this step, such as a key
-            /// input of the function. Each state gets random numbers of its own.
-            #[must_use]
-            pub fn stochastic_rounding(mut self, key: &Tensor) -> Self {
-                self.$($storage)+.key = Some(key.clone());
-                self
-            }
-        }
-    };
-}
-pub(super) use storage_settings;

@@ -1,6 +1,6 @@
 //! The optimisers of a model that is trained after import.
 
-use crate::optim::{Adam, AdamW, Muon, Sgd};
+use crate::optim::{Adafactor, Adagrad, Adam, AdamW, Lion, Muon, RmsProp, Sgd, Soap};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +17,16 @@ pub enum Optimizer {
     Adam,
     /// [`Muon`].
     Muon,
+    /// [`Soap`].
+    Soap,
+    /// [`Lion`].
+    Lion,
+    /// [`Adafactor`].
+    Adafactor,
+    /// [`RmsProp`].
+    RmsProp,
+    /// [`Adagrad`].
+    Adagrad,
     /// [`Sgd`] without momentum.
     Sgd,
     /// [`Sgd`] with a momentum of 0.9.
@@ -25,8 +35,18 @@ pub enum Optimizer {
 
 impl Optimizer {
     /// All of them.
-    pub const ALL: [Optimizer; 5] =
-        [Optimizer::AdamW, Optimizer::Adam, Optimizer::Muon, Optimizer::Sgd, Optimizer::Momentum];
+    pub const ALL: [Optimizer; 10] = [
+        Optimizer::AdamW,
+        Optimizer::Adam,
+        Optimizer::Muon,
+        Optimizer::Soap,
+        Optimizer::Lion,
+        Optimizer::Adafactor,
+        Optimizer::RmsProp,
+        Optimizer::Adagrad,
+        Optimizer::Sgd,
+        Optimizer::Momentum,
+    ];
 
     /// The name, as the option `--optimizer` takes it.
     pub const fn name(self) -> &'static str {
@@ -34,6 +54,11 @@ impl Optimizer {
             Optimizer::AdamW => "adamw",
             Optimizer::Adam => "adam",
             Optimizer::Muon => "muon",
+            Optimizer::Soap => "soap",
+            Optimizer::Lion => "lion",
+            Optimizer::Adafactor => "adafactor",
+            Optimizer::RmsProp => "rmsprop",
+            Optimizer::Adagrad => "adagrad",
             Optimizer::Sgd => "sgd",
             Optimizer::Momentum => "momentum",
         }
@@ -47,14 +72,22 @@ impl Optimizer {
         variables: &BTreeMap<String, Tensor>,
         gradient: &BTreeMap<String, Tensor>,
     ) {
+        macro_rules! step {
+            ($optimiser:expr) => {
+                $optimiser.report_rate().step(f, variables, gradient)
+            };
+        }
         match self {
-            Optimizer::AdamW => AdamW::new(rate).report_rate().step(f, variables, gradient),
-            Optimizer::Adam => Adam::new(rate).report_rate().step(f, variables, gradient),
-            Optimizer::Muon => Muon::new(rate).report_rate().step(f, variables, gradient),
-            Optimizer::Sgd => Sgd::new(rate).report_rate().step(f, variables, gradient),
-            Optimizer::Momentum => {
-                Sgd::new(rate).momentum(0.9).report_rate().step(f, variables, gradient);
-            }
+            Optimizer::AdamW => step!(AdamW::new(rate)),
+            Optimizer::Adam => step!(Adam::new(rate)),
+            Optimizer::Muon => step!(Muon::new(rate)),
+            Optimizer::Soap => step!(Soap::new(rate)),
+            Optimizer::Lion => step!(Lion::new(rate)),
+            Optimizer::Adafactor => step!(Adafactor::new(rate)),
+            Optimizer::RmsProp => step!(RmsProp::new(rate)),
+            Optimizer::Adagrad => step!(Adagrad::new(rate)),
+            Optimizer::Sgd => step!(Sgd::new(rate)),
+            Optimizer::Momentum => step!(Sgd::new(rate).momentum(0.9)),
         }
     }
 }

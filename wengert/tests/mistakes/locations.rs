@@ -18,7 +18,7 @@ use wengert::nn::{
     dot_product_attention, with_dtype,
 };
 use wengert::operators::{Axes, ByPath, call, gvp, hessian_blocks};
-use wengert::optim::{Rate, clip_by_global_norm};
+use wengert::optim::{Ema, Groups, Rate, accumulate, clip_by_global_norm, clip_by_value};
 use wengert::prelude::*;
 use wengert::{Location, fft, linalg};
 
@@ -271,7 +271,9 @@ fn optimisers() {
     located(|f| {
         let x = f.input("x", f32("4,3"));
         let rate = Rate::warmup_cosine(0.1, 10, 100, 0.01);
-        for name in ["sgd", "adam", "adamw", "muon"] {
+        let names =
+            ["sgd", "adam", "adamw", "muon", "lion", "rmsprop", "adagrad", "adafactor", "soap"];
+        for name in names {
             let halves = with_dtype(&Linear::new(3, 3), DType::F16);
             let model = f.state(name, (Mlp::new(&[3, 4, 3], Activation::Relu), halves));
             let loss = |(mlp, halves): &(Mlp, Linear)| {
@@ -287,9 +289,33 @@ fn optimisers() {
                     .step(f, &model, &gradient),
                 "adam" => Adam::new(0.1).step(f, &model, &gradient),
                 "adamw" => AdamW::new(rate.clone()).step(f, &model, &gradient),
-                _ => Muon::new(0.1).rest(AdamW::new(0.1).named("rest")).step(f, &model, &gradient),
+                "muon" => {
+                    Muon::new(0.1).rest(AdamW::new(0.1).named("rest")).step(f, &model, &gradient);
+                }
+                "lion" => Lion::new(rate.clone().warmup(3)).step(f, &model, &gradient),
+                "rmsprop" => RmsProp::new(Rate::cosine_restarts(0.1, 0.0, 3, 2))
+                    .groups(Groups::new().freeze("*.bias").scale_rate("*", 0.5))
+                    .centered()
+                    .step(f, &model, &gradient),
+                "adagrad" => Adagrad::new(Rate::exponential(0.1, 0.9)).rate_decay(0.1).step(
+                    f,
+                    &model,
+                    &clip_by_value(&gradient, 0.1),
+                ),
+                "adafactor" => {
+                    Adafactor::new(Rate::linear(0.1, 0.2, 9)).step(f, &model, &gradient);
+                }
+                _ => Soap::new(Rate::inverse_square_root(0.1, 9)).step(f, &model, &gradient),
             }
+            Ema::new(0.9).warmup(1.0).named(&format!("ema_{name}")).step(f, &model);
         }
+        let averaged = Ema::param(f, "other", Mlp::new(&[3, 4, 3], Activation::Relu));
+        let cycle = Rate::one_cycle(0.1, 100, 0.3);
+        let state = f.state("last", Mlp::new(&[3, 4, 3], Activation::Relu));
+        let loss = |m: &Mlp, x: &Tensor| m.call(x).mean();
+        let gradient = accumulate(2, &x, |x| grad(&state, |m| loss(m, x)));
+        Sgd::new(cycle).named("last_sgd").step(f, &state, &gradient);
+        f.output("averaged", averaged.call(&x));
     });
 }
 

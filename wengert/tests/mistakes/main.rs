@@ -19,6 +19,7 @@ mod locations;
 mod losses;
 mod maps;
 mod methods;
+mod optimisers;
 mod poison;
 mod programs;
 mod recipes;

@@ -3,6 +3,7 @@
 use crate::{building, says};
 use wengert::core::build::Padding;
 use wengert::nn::loss;
+use wengert::optim::{Ema, accumulate};
 use wengert::prelude::*;
 use wengert::{Scalar, fft, linalg};
 
@@ -348,6 +349,10 @@ fn every_operation_passes_the_error_on() {
         }
         Sgd::new(0.1).step(f, &y, &y);
         Muon::new(0.1).step(f, &y, &y);
+        Soap::new(0.1).step(f, &y, &y);
+        Ema::new(0.9).step(f, &y);
+        let parts = accumulate(2, &y, |y| y.sum());
+        assert_eq!(parts.error().unwrap().message, y.error().unwrap().message);
     });
     assert!(message.starts_with(FIRST), "{message}");
 }

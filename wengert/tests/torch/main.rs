@@ -7,6 +7,7 @@
 mod cases;
 mod layers;
 mod losses;
+mod optim;
 mod papers;
 
 use std::path::PathBuf;

@@ -1,5 +1,11 @@
-//! Optimisers against their formulas, computed by plain loops over f64.
+//! Optimisers against their formulas, computed by plain loops over f64. `torch/optim.rs` compares
+//! all of them with PyTorch.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
+
+mod accumulate;
+mod ema;
+mod groups;
+mod halves;
 
 use wengert::optim::{GRAD_NORM, LEARNING_RATE, Rate, clip_by_global_norm, global_norm};
 use wengert::prelude::*;
@@ -24,10 +30,24 @@ fn step_program(step: impl FnOnce(&mut FunctionBuilder, &Tensor, &Tensor)) -> Pr
     program
 }
 
+const NONE: [(&str, Literal); 0] = [];
+
+/// A session on the interpreter with the program's initial variables.
+fn begun(program: &Program) -> Session {
+    let mut session = Session::open(Device::Interpreter).unwrap();
+    session.initialize(program, 1).unwrap();
+    session
+}
+
+/// The numbers of a variable.
+fn numbers(session: &mut Session, path: &str) -> Vec<f64> {
+    session.variable(path).unwrap().scalars().map(|x| x.to_f64()).collect()
+}
+
 /// Runs `@init` and then several steps. Returns p after each step.
 fn run(program: &Program, steps: usize) -> Vec<Vec<f64>> {
     let mut session = Session::open(Device::Interpreter).unwrap();
-    let none: [(&str, Literal); 0] = [];
+    let none = NONE;
     session.compile(program, "init", bind!()).unwrap().run(&none).unwrap();
     let mut step = session.compile(program, "step", bind!()).unwrap();
     (0..steps)
@@ -188,7 +208,7 @@ fn only_state_can_be_updated() {
         Sgd::new(0.1).step(f, &p, &gradient);
     });
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("it is not state") && text.contains("optimisers.rs:"), "{text}");
+    assert!(text.contains("it is not state") && text.contains("main.rs:"), "{text}");
 }
 
 /// `rows × inner` times `inner × columns`, by plain loops.
