@@ -11,8 +11,8 @@ use wengert_core::{
 /// its integers sums.
 ///
 /// Each tensor of `inputs` is divided along its first axis: a batch of B examples into parts of
-/// B / `microbatches`. If `f` gives the mean of a loss over examples and its gradient, the result is
-/// that of the whole batch, up to rounding. Multiply the mean of a sum by `microbatches`. Other
+/// B / `microbatches`. If `f` gives the mean of a loss over examples and its gradient, the result
+/// is that of the whole batch, up to rounding. Multiply the mean of a sum by `microbatches`. Other
 /// tensors that `f` uses, such as the model, are the same for all parts. Halves are added in f32,
 /// and the result has f32 in their place.
 ///
@@ -37,8 +37,8 @@ use wengert_core::{
 /// Random numbers: give a key for each part, `key.split_key(…)`, as one of the inputs, or parts
 /// have the same numbers.
 ///
-/// Errors: `microbatches` is 0; an input has no axis, or the extent of its first one is not known to
-/// be a multiple of `microbatches`; `f` gives bools; those of `f`.
+/// Errors: `microbatches` is 0; an input has no axis, or the extent of its first one is not known
+/// to be a multiple of `microbatches`; `f` gives bools; those of `f`.
 #[track_caller]
 pub fn accumulate<X: Differentiable, O: Differentiable>(
     microbatches: usize,

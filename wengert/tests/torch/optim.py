@@ -86,9 +86,9 @@ class Soap(torch.optim.Optimizer):
     """Vyas et al. 2024, algorithms 3 and 4. As in the authors' program, the first step makes the
     bases only, and vectors have Adam's update."""
 
-    def __init__(self, params, lr, betas=(0.95, 0.95), eps=1e-8, decay=0.01, every=10, largest=10000):
+    def __init__(self, params, lr, betas=(0.95, 0.95), decay=0.01, every=10, largest=10000):
         super().__init__(params, dict(lr=lr))
-        self.betas, self.eps, self.decay, self.every = betas, eps, decay, every
+        self.betas, self.eps, self.decay, self.every = betas, 1e-8, decay, every
         self.largest, self.k = largest, 0
 
     @torch.no_grad()

@@ -9,8 +9,6 @@ const STEPS: usize = 100;
 const RATE: f64 = 0.02;
 /// The bound of rates, which are computed in f32, and of what follows from them.
 const SCHEDULED: f64 = 2e-6;
-/// The bound of SOAP, whose bases another library factorizes.
-const ROTATED: f64 = 1e-7;
 
 #[derive(Differentiable)]
 struct Network {
@@ -195,7 +193,7 @@ fn optimisers() {
 #[test]
 fn soap() {
     compare(
-        ROTATED,
+        super::BOUND,
         &[
             ("soap", with!(Soap::new(RATE))),
             ("soap_often", with!(Soap::new(RATE).betas(0.9, 0.98).weight_decay(0.2).interval(3))),

@@ -70,8 +70,8 @@ impl Rate {
 
     /// One cycle of `total` steps (Smith and Topin, *Super-Convergence: Very Fast Training of
     /// Neural Networks Using Large Learning Rates*, 2018): rises from `peak` / 25 to `peak` along
-    /// half a cosine over the share `rise` of the steps, and falls along another to `peak` / 250000,
-    /// where it stays.
+    /// half a cosine over the share `rise` of the steps, and falls along another one to
+    /// `peak` / 250000, where it stays.
     ///
     /// PyTorch's `OneCycleLR` with `max_lr`, `total_steps` and `pct_start`, and its defaults. It
     /// does not change momentum.

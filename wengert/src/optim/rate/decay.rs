@@ -40,8 +40,8 @@ impl Rate {
         Rate::after(move |done| ((done / interval).floor() * gamma.ln()).exp() * initial)
     }
 
-    /// Rises linearly to `peak` over the first `warmup` steps, then falls as the inverse square root
-    /// of the step (Vaswani et al., *Attention Is All You Need*, 2017, section 5.3):
+    /// Rises linearly to `peak` over the first `warmup` steps, then falls as the inverse square
+    /// root of the step (Vaswani et al., *Attention Is All You Need*, 2017, section 5.3):
     /// `peak` · min(t / `warmup`, √(`warmup` / t)) at step t, which counts from 1.
     ///
     /// The paper's peak is 1/√(width · `warmup`).
