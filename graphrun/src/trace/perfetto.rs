@@ -156,10 +156,10 @@ pub(super) fn encoded(timeline: &Timeline) -> Vec<u8> {
 /// The spans of a file, as texts.
 #[cfg(test)]
 pub(super) fn spans(bytes: &[u8]) -> Vec<String> {
-    let trace = Trace::decode(bytes).unwrap();
+    let trace = Trace::decode(bytes).expect("it was encoded above");
     let events = trace.packet.into_iter().filter_map(|packet| packet.track_event);
     let text = |event: TrackEvent| match event.r#type {
-        BEGIN => Some(format!("begin {}", event.name.unwrap())),
+        BEGIN => Some(format!("begin {}", event.name.expect("a span has a name"))),
         END => Some("end".to_owned()),
         _ => None,
     };
