@@ -111,9 +111,7 @@ impl Nodes<'_> {
 }
 
 fn shape(ty: &TensorType) -> Shape {
-    let size = |dim: &wengert_core::Dim| {
-        dim.as_constant().and_then(|extent| i64::try_from(extent).ok()).unwrap_or(-1)
-    };
+    let size = |dim: &wengert_core::Dim| dim.as_constant().unwrap_or(-1);
     Shape { dim: ty.shape.iter().map(|dim| Dim { size: size(dim) }).collect() }
 }
 
