@@ -38,8 +38,7 @@ pub struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Write a timeline of the command to a .json or .pftrace file: passes of the compiler, steps,
-    /// kernels by thread, memory. https://ui.perfetto.dev shows it, and chrome://tracing the first
-    /// kind.
+    /// kernels by thread, memory. Perfetto shows both kinds, and Chrome's own viewer the first.
     #[arg(long, global = true, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 }

@@ -305,7 +305,7 @@ mod tests {
         let all = json["traceEvents"].as_array().unwrap();
         let phases: String = all.iter().filter_map(|e| e["ph"].as_str()).collect();
         let counts = phases.matches('C').count();
-        assert_eq!(phases.replace('C', "").replace('M', ""), "BBBEEE");
+        assert_eq!(phases.replace(['C', 'M'], ""), "BBBEEE");
         assert_eq!(counts, usize::from(resident().is_some()));
         let names: Vec<&str> = all
             .iter()
