@@ -1,5 +1,8 @@
 //! A function as TensorBoard's graph: a node for each input, equation and output.
 //!
+//! `Placeholder` and `Identity` are TensorFlow's ops for inputs and outputs, by which TensorBoard
+//! draws them.
+//!
 //! The names of nodes are paths: an equation is in the group of its source file and line, and the
 //! equations of a region are in the group of their loop or branch.
 

@@ -89,7 +89,8 @@ const PANEL: usize = 64;
 /// [`LARGE`].
 const BLOCKS: usize = 8;
 const LARGE: usize = 16 << 20;
-/// Most groups that a task computes, and more columns than each of them has.
+/// A task computes all groups of its positions if there are at most so many, each of fewer columns
+/// than this.
 const GROUPS: usize = 16;
 const COLUMNS_OF_GROUP: usize = 128;
 /// Cost of one more part of the columns of a position, in elements of a filter that are read in the
