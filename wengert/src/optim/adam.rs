@@ -1,7 +1,8 @@
 //! Adam and AdamW.
 
 use super::Rate;
-use super::step::{Decay, Rule, Settings, Turn, optimiser, weight_decay, within};
+use super::settings::{Settings, optimiser, weight_decay, within};
+use super::step::{Decay, Rule, Turn};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{DType, Result, Tensor};
 

@@ -2,7 +2,8 @@
 
 use super::Rate;
 use super::adam::check_betas;
-use super::step::{Decay, Rule, Settings, Turn, optimiser, weight_decay};
+use super::settings::{Settings, optimiser, weight_decay};
+use super::step::{Decay, Rule, Turn};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::{Result, Tensor};
 

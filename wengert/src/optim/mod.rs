@@ -60,6 +60,7 @@ mod loss_scale;
 mod muon;
 mod rate;
 mod rms_prop;
+mod settings;
 mod sgd;
 mod soap;
 mod step;

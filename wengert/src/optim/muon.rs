@@ -1,6 +1,7 @@
 //! Muon: momentum with orthogonalised matrix steps.
 
-use super::step::{Decay, Rule, Settings, Turn, Variable, optimiser, weight_decay};
+use super::settings::{Settings, optimiser, weight_decay};
+use super::step::{Decay, Rule, Turn, Variable};
 use super::{AdamW, Choice, Rate};
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;

@@ -1,7 +1,8 @@
 //! Gradient descent.
 
 use super::Rate;
-use super::step::{Decay, Rule, Settings, Turn, optimiser, weight_decay};
+use super::settings::{Settings, optimiser, weight_decay};
+use super::step::{Decay, Rule, Turn};
 use wengert_core::Tensor;
 use wengert_core::build::FunctionBuilder;
 

@@ -3,7 +3,8 @@
 use super::Rate;
 use super::adam::{check_betas, correction};
 use super::muon::extents;
-use super::step::{Decay, Rule, Settings, State, Turn, optimiser, weight_decay};
+use super::settings::{Settings, optimiser, weight_decay};
+use super::step::{Decay, Rule, State, Turn};
 use crate::linalg::{eigh, qr};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::cond;
