@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use wengert::core::graph::parse_program;
 use wengert::data::{self, Arrays};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe,
 };
 use wengert::{GraphFile, Literal, Weights};
 
@@ -125,6 +125,7 @@ impl Workplace {
             checkpoint: Cadence::Steps(2),
             key_seed: 0,
             precision: None,
+            monitoring: Monitoring::default(),
         };
         let file = GraphFile { program, recipe: Some(recipe), weights: Weights::None };
         file.write(self.path(name)).unwrap();

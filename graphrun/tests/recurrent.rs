@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use wengert::data::{Arrays, npz};
 use wengert::nn::Lstm;
 use wengert::prelude::*;
-use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, StepRecipe};
+use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Monitoring, StepRecipe};
 use wengert::{GraphFile, Recipe};
 
 /// A network that outputs, at each step, the class (one of three) of the input two steps before.
@@ -52,6 +52,7 @@ fn write(folder: &Path) {
         checkpoint: Cadence::Never,
         key_seed: 1,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     GraphFile { recipe: Some(recipe), ..GraphFile::new(program) }
         .write(folder.join("echo.graph"))

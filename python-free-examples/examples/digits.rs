@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use wengert::data::{npy, npz};
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
-    StepRecipe, Transform,
+    Monitoring, StepRecipe, Transform,
 };
 use wengert::train::{Event, Options, train};
 use wengert::{GraphFile, Recipe, Scalar, prelude::*};
@@ -112,6 +112,7 @@ fn recipe() -> Recipe {
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }
 

@@ -7,7 +7,8 @@ use wengert::Recipe;
 use wengert::data::text;
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, Length, Metric, StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, Length, Metric, Monitoring,
+    StepRecipe, Transform,
 };
 
 /// A book in `data/`.
@@ -101,5 +102,6 @@ pub fn recipe(batches: Batches, tested: u64, every: u64, steps: u32) -> Recipe {
         checkpoint: Cadence::Never,
         key_seed: 1,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }

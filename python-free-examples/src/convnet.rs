@@ -18,7 +18,7 @@ use wengert::optim::Rate;
 use wengert::prelude::*;
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
-    StepRecipe, Transform,
+    Monitoring, StepRecipe, Transform,
 };
 
 /// Images for testing; the other 4000 are for training.
@@ -155,5 +155,6 @@ pub fn recipe(settings: &Settings) -> Recipe {
         checkpoint: Cadence::Never,
         key_seed: 1,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }

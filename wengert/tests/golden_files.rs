@@ -14,8 +14,8 @@ use wengert::core::plan::parse_plan;
 use wengert::format::plan;
 use wengert::pipeline::{Options, compile};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe, Transform,
 };
 use wengert::{DType, GraphFile, Literal, Scalar, Weights, bind};
 
@@ -57,6 +57,7 @@ fn expected() -> GraphFile {
         checkpoint: Cadence::Steps(100),
         key_seed: 7,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     let weights = [
         (

@@ -9,8 +9,8 @@ use wengert::format::v1::{self, Node};
 use wengert::format::{GraphFile, Weights, codec, container};
 use wengert::precision::Precision;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe, Transform,
 };
 use wengert::{DType, Literal, ProgramFile, Scalar, TensorType, control};
 use wengert_testing::programs::random_program;
@@ -71,6 +71,7 @@ fn recipe() -> Recipe {
         checkpoint: Cadence::Never,
         key_seed: 3,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }
 

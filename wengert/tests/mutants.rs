@@ -22,7 +22,7 @@ use wengert::format::{GraphFile, Weights, plan, v1};
 use wengert::pipeline::{Options, compile};
 use wengert::random::SplitMix64;
 use wengert::recipe::{
-    Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe, Transform,
+    Batches, Cadence, InputRecipe, LastBatch, Length, Monitoring, Recipe, StepRecipe, Transform,
 };
 use wengert::{Binding, DType, Dim, Literal, TensorType};
 use wengert_testing::programs::random_program;
@@ -237,6 +237,7 @@ fn graph_file() -> Vec<u8> {
         checkpoint: Cadence::Never,
         key_seed: 3,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     let weights = [("model.w".to_owned(), Literal::zeros(DType::F32, &[3, 4]))].into();
     let file =

@@ -2,12 +2,14 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod derivatives;
+mod monitoring;
 mod onnx;
 mod reports;
 mod run;
 
 use clap::{Args, Parser, Subcommand};
 pub use derivatives::*;
+pub use monitoring::*;
 pub use onnx::*;
 pub use reports::*;
 pub use run::*;

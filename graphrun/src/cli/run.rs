@@ -1,6 +1,6 @@
 //! Arguments of the commands that run, train, evaluate and compile.
 
-use super::{DeviceArgs, FunctionArgs, ReadingArgs, ValueArgs, bytes};
+use super::{DeviceArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, ValueArgs, bytes};
 use crate::policy::PrecisionArgs;
 use clap::Args;
 use std::ffi::OsString;
@@ -123,6 +123,9 @@ pub struct TrainArgs {
     /// initialized as usual.
     #[arg(long)]
     pub partial: bool,
+    /// What the run watches.
+    #[command(flatten)]
+    pub monitoring: MonitoringArgs,
     /// Write event files for TensorBoard beside the log: `tensorboard --logdir DIR`.
     #[arg(long)]
     pub tensorboard: bool,
@@ -156,13 +159,19 @@ pub struct EvaluateArgs {
     /// checkpoint. They replace those in the file.
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
+    /// The evaluation sets.
+    #[command(flatten)]
+    pub sets: SetArgs,
+    /// Evaluate this set only, or `-` for the evaluation that has no name. The default is all.
+    #[arg(long, value_name = "NAME")]
+    pub set: Option<String>,
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
     /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Print the metrics as JSON.
+    /// Print the metrics as JSON, one object for each set.
     #[arg(long)]
     pub json: bool,
 }

@@ -12,6 +12,7 @@ pub mod import;
 pub mod inspect;
 pub mod memory;
 pub mod merge;
+mod monitoring;
 pub mod ops;
 pub mod precision;
 mod profile;

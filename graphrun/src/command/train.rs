@@ -1,5 +1,6 @@
 //! `graphrun train`: training by the recipe in a file.
 
+use super::monitoring::{Sets, apply};
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
@@ -8,7 +9,7 @@ use crate::source::{Source, device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::{Cadence, Length};
-use wengert::train::event::rate;
+use wengert::train::event::{evaluation, rate};
 use wengert::train::{Event, Options, StepRecord, TensorBoard, TrainError, WEIGHTS, train};
 use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
@@ -16,7 +17,10 @@ use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
-    let recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
+    let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
+    let sets = Sets::read(&args.monitoring.sets, &args.data, &mut recipe)?;
+    let sets = sets.data();
+    apply(&args.monitoring, &mut recipe);
     let limit = args.data.reading.limit();
     let arrays = data::read_all_within(&args.data.data, limit)?;
     let mut weights = source.weights()?;
@@ -35,6 +39,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
+        sets: &sets,
         tensorboard: args.tensorboard.then(|| match args.histograms {
             Some(steps) => TensorBoard { histograms: Cadence::Steps(steps) },
             None => TensorBoard::default(),
@@ -90,6 +95,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         let metrics = metrics_text(&report.metrics);
         let metrics = if metrics.is_empty() { metrics } else { format!(": {metrics}") };
         console.line(format_args!("{} steps done{metrics}", report.steps))?;
+        for (step, value) in &report.best {
+            console.line(format_args!("kept as one of the best: step {step}, {value}"))?;
+        }
         console.line(format_args!("weights written to {}", weights.display()))?;
     }
     Ok(Status::Good)
@@ -150,9 +158,20 @@ fn event_line(event: &Event<'_>) -> Option<String> {
             parts.push(format!("{milliseconds:.3} ms/step"));
             Some(parts.join(", "))
         }
-        Event::Evaluation { step, metrics, .. } => {
-            Some(format!("step {step}: {}", metrics_text(metrics)))
+        Event::Evaluation { step, set, metrics, matrices, .. } => {
+            let set = set.map_or(String::new(), |set| format!("{set}: "));
+            let mut text = format!("step {step}: {set}{}", metrics_text(metrics));
+            for (name, matrix) in *matrices {
+                text = format!("{text}\n{name}, by label and prediction:\n{matrix}");
+            }
+            Some(text.trim_end().to_owned())
         }
+        Event::EarlyStop { step, watched, waited, best, best_step } => Some(format!(
+            "stopped early after step {step}: in {waited} evaluation{} `{}` has not improved on \
+             {best:.4}, its value after step {best_step}",
+            if *waited == 1 { "" } else { "s" },
+            watched.metric
+        )),
         _ => None,
     }
 }
@@ -219,14 +238,26 @@ fn event_json(event: &Event<'_>) -> Value {
             "examples_per_second": rate(*examples, *time),
             "seconds": time.as_secs_f64(),
         }),
-        Event::Evaluation { step, epoch, metrics } => {
-            json!({
+        Event::Evaluation { step, epoch, set, metrics, matrices } => {
+            let mut value = json!({
                 "event": "evaluation",
                 "step": step,
                 "epoch": epoch,
-                "metrics": metrics_json(metrics),
-            })
+                "metrics": evaluation(metrics, matrices),
+            });
+            if let Some(set) = set {
+                value["set"] = json!(set);
+            }
+            value
         }
+        Event::EarlyStop { step, watched, waited, best, best_step } => json!({
+            "event": "early_stop",
+            "step": step,
+            "watched": watched.metric,
+            "waited": waited,
+            "best": best,
+            "best_step": best_step,
+        }),
         Event::Partial { differences } => {
             let unknown: Vec<&String> = differences.unknown.iter().map(|(name, _)| name).collect();
             json!({ "event": "partial", "unknown": unknown, "missing": differences.missing })
@@ -248,6 +279,6 @@ fn metrics_text(metrics: &[(String, f64)]) -> String {
     metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {
+fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {
     metrics.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
 }

@@ -7,7 +7,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use wengert::core::graph::parse_program;
 use wengert::data::Arrays;
-use wengert::recipe::{Batches, Cadence, InputRecipe, LastBatch, Length, Recipe, StepRecipe};
+use wengert::recipe::{
+    Batches, Cadence, InputRecipe, LastBatch, Length, Monitoring, Recipe, StepRecipe,
+};
 use wengert::{GraphFile, Literal, Weights, data};
 
 /// A name with bytes that are invalid in UTF-8.
@@ -53,6 +55,7 @@ pub fn train_file(path: &Path) {
         checkpoint: Cadence::Steps(1),
         key_seed: 0,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     GraphFile { program, recipe: Some(recipe), weights: Weights::None }.write(path).unwrap();
 }

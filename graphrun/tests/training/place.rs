@@ -8,8 +8,8 @@ use wengert::data::{self, Arrays};
 use wengert::optim::{LossScale, Sgd};
 use wengert::prelude::{Initializer, Tensor, TensorType, f32};
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe, Transform,
 };
 use wengert::{DType, GraphFile, Literal, Program, Weights};
 
@@ -149,6 +149,7 @@ impl Place {
             checkpoint: Cadence::Steps(7),
             key_seed: 0,
             precision: None,
+            monitoring: Monitoring::default(),
         };
         place.write("model", MODEL, &recipe);
         let slow = StepRecipe { function: "slow".into(), ..recipe.step.clone() };

@@ -212,6 +212,10 @@ impl GraphFile {
                     sections.push(("precision.dtypes", Box::new(bytes)));
                 }
             }
+            if let Some(record) = v1::monitoring::to_record(&recipe.monitoring) {
+                let bytes = codec::encode("monitoring", &record)?;
+                sections.push(("monitoring", Box::new(bytes)));
+            }
         }
         match &self.weights {
             Weights::None => {}
@@ -269,6 +273,13 @@ impl GraphFile {
             (Some(recipe), precision) => recipe.precision = precision,
             (None, Some(_)) => return Err(damaged("there is a `precision` without a `recipe`")),
             (None, None) => {}
+        }
+        match (&mut recipe, take("monitoring")) {
+            (Some(recipe), Some(bytes)) => codec::decode("monitoring", bytes)
+                .and_then(|record| v1::monitoring::from_record(record, recipe))
+                .map_err(|error| error.context("section `monitoring`"))?,
+            (None, Some(_)) => return Err(damaged("there is a `monitoring` without a `recipe`")),
+            (_, None) => {}
         }
         if let Some(recipe) = &recipe {
             recipe.verify_for(&program)?;

@@ -6,7 +6,7 @@
 //!
 //! Everything is f32 unless [`with_dtype`] says otherwise.
 //!
-//! Losses are in [`loss`].
+//! Losses are in [`loss`], and values for metrics in [`metrics`].
 
 mod activation;
 mod attention;
@@ -24,6 +24,7 @@ mod layer_norm;
 mod linear;
 pub mod loss;
 mod lstm;
+pub mod metrics;
 mod mixture_of_experts;
 mod rms_norm;
 mod rotary;

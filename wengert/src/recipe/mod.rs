@@ -5,13 +5,27 @@
 //! conversions, and fixes every other choice of a run: batch size, order, the last batch, length,
 //! and the cadence of checkpoints. Program, recipe and data therefore determine [`crate::train`]:
 //! every run gives the same bits.
+//!
+//! [`Aggregate`] has the metrics of evaluations, and [`Monitoring`] further evaluation sets, early
+//! stopping and the choice of checkpoints.
+
+mod input;
+mod metric;
+mod monitoring;
 
 use crate::data::{Arrays, listed};
 use crate::precision::{Precision, cast_to_param};
 use std::borrow::Cow;
 use std::fmt;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::{DType, Diagnostic, Literal, Result, Scalar, diagnostic};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+
+pub use input::{InputRecipe, Transform};
+pub use metric::{Aggregate, Average, ClassMeasure, Metric};
+pub(crate) use monitoring::qualified;
+pub use monitoring::{
+    EPOCH_LOSS, EarlyStopping, EvaluationSet, FinalWeights, Goal, Kept, Monitoring, Watched,
+};
 
 /// How a program is trained.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +47,8 @@ pub struct Recipe {
     pub key_seed: u64,
     /// The policy under which the functions are trained and evaluated; `None`: as they are.
     pub precision: Option<Precision>,
+    /// Further evaluation sets, early stopping, and the checkpoints that are kept.
+    pub monitoring: Monitoring,
 }
 
 /// The training step.
@@ -59,74 +75,6 @@ pub struct EvaluateRecipe {
     pub metrics: Vec<Metric>,
     /// How often.
     pub every: Cadence,
-}
-
-/// Where an input comes from. The first axis of the array counts the examples.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct InputRecipe {
-    /// Name of the function's input.
-    pub input: String,
-    /// Name of the array in the data file.
-    pub array: String,
-    /// Transforms of a batch, in order.
-    pub transforms: Vec<Transform>,
-}
-
-impl InputRecipe {
-    /// The array `array` without transforms.
-    pub fn new(input: impl Into<String>, array: impl Into<String>) -> Self {
-        InputRecipe { input: input.into(), array: array.into(), transforms: Vec::new() }
-    }
-
-    /// Adds a transform.
-    #[must_use]
-    pub fn then(mut self, transform: Transform) -> Self {
-        self.transforms.push(transform);
-        self
-    }
-
-    /// Applies the transforms.
-    pub fn apply(&self, batch: Literal) -> Result<Literal> {
-        self.transforms.iter().try_fold(batch, |batch, transform| transform.apply(&batch)).map_err(
-            |error| {
-                error.context(format_args!("array `{}` for input `{}`", self.array, self.input))
-            },
-        )
-    }
-}
-
-/// An elementwise transform of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transform {
-    /// To another dtype: `as` of Rust (rounded to nearest even, saturating, truncating).
-    Convert(DType),
-    /// Times a number of the batch's own float dtype (each product rounded to it).
-    Scale(Scalar),
-    /// Plus a number of the batch's own float dtype (each sum rounded to it).
-    Offset(Scalar),
-}
-
-impl Transform {
-    /// Applies the transform. A scale or offset of another dtype than the batch's is an error.
-    pub fn apply(&self, batch: &Literal) -> Result<Literal> {
-        let (by, what) = match *self {
-            Transform::Convert(dtype) => return Ok(batch.convert(dtype)),
-            Transform::Scale(by) => (by, "scale"),
-            Transform::Offset(by) => (by, "offset"),
-        };
-        let dtype = batch.dtype();
-        if dtype != by.dtype() || !dtype.is_float() {
-            return Err(diagnostic!("cannot {what} {dtype} elements by {by:?}")
-                .help("convert them to the float dtype of the number first"));
-        }
-        let op = |a: f64, b: f64| if matches!(self, Transform::Scale(_)) { a * b } else { a + b };
-        // The product of two floats of at most 24 significant bits is exact in f64. Their sum,
-        // rounded to f64 and then to the dtype, is the rounded sum, because 53 ≥ 2·24 + 2. Each
-        // element is thus rounded as if once.
-        let values: Vec<Scalar> =
-            batch.scalars().map(|s| Scalar::from_f64(dtype, op(s.to_f64(), by.to_f64()))).collect();
-        Literal::from_scalars(dtype, batch.shape(), &values)
-    }
 }
 
 /// How batches are drawn.
@@ -170,28 +118,6 @@ pub enum Cadence {
     Epochs(u64),
 }
 
-/// A number reported by an evaluation.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Metric {
-    /// Its name in reports, e.g. `accuracy`.
-    pub name: String,
-    /// The scalar output that it aggregates, e.g. `correct`.
-    pub output: String,
-    /// How the values of batches are combined.
-    pub aggregate: Aggregate,
-}
-
-/// How the values of several batches become one number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Aggregate {
-    /// A mean of means: each batch is weighted by its number of examples.
-    Mean,
-    /// The sum over batches, divided by the number of examples: for a count such as `correct`.
-    PerExample,
-    /// The sum over batches.
-    Sum,
-}
-
 impl Recipe {
     /// The key for step `step` (0 is `init`'s, training steps count from 1): two words that
     /// depend only on the seed and the number, so that a resumed run draws the same numbers as an
@@ -203,38 +129,58 @@ impl Recipe {
     /// Checks what can be checked without program and data: sizes and counts of at least 1,
     /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
-        let positive = |what: &str, value: u64| match value {
-            0 => Err(diagnostic!("recipe: {what} must be at least 1")),
-            _ => Ok(()),
-        };
-        let cadence = |what: &str, cadence: Cadence| match cadence {
-            Cadence::Never => Ok(()),
-            Cadence::Steps(n) | Cadence::Epochs(n) => positive(what, n),
-        };
         positive("the batch size", self.batches.size)?;
-        cadence("the checkpoint cadence", self.checkpoint)?;
-        let distinct = |inputs: &[InputRecipe]| {
-            inputs.iter().enumerate().try_for_each(|(i, input)| {
-                match inputs[..i].iter().any(|earlier| earlier.input == input.input) {
-                    true => Err(diagnostic!("recipe: input `{}` is bound twice", input.input)),
-                    false => Ok(()),
-                }
-            })
-        };
+        self.checkpoint.verify("the checkpoint cadence")?;
         distinct(&self.step.inputs)?;
         if self.step.inputs.is_empty() {
             return Err(Diagnostic::new("recipe: the training step has no data input")
                 .help("bind at least one input to an array: its first axis counts the examples"));
         }
-        if let Some(evaluate) = &self.evaluate {
-            distinct(&evaluate.inputs)?;
-            positive("the batch size of the evaluation", evaluate.batch_size)?;
-            cadence("the cadence of the evaluation", evaluate.every)?;
-            if evaluate.inputs.is_empty() {
-                return Err(Diagnostic::new("recipe: the evaluation has no data input"));
-            }
+        self.evaluate.as_ref().map_or(Ok(()), EvaluateRecipe::verify)?;
+        self.monitoring.verify(self)
+    }
+}
+
+fn positive(what: &str, value: u64) -> Result<()> {
+    match value {
+        0 => Err(diagnostic!("recipe: {what} must be at least 1")),
+        _ => Ok(()),
+    }
+}
+
+fn distinct(inputs: &[InputRecipe]) -> Result<()> {
+    inputs.iter().enumerate().try_for_each(|(i, input)| {
+        match inputs[..i].iter().any(|earlier| earlier.input == input.input) {
+            true => Err(diagnostic!("recipe: input `{}` is bound twice", input.input)),
+            false => Ok(()),
         }
-        Ok(())
+    })
+}
+
+impl Cadence {
+    fn verify(self, what: &str) -> Result<()> {
+        match self {
+            Cadence::Never => Ok(()),
+            Cadence::Steps(n) | Cadence::Epochs(n) => positive(what, n),
+        }
+    }
+}
+
+impl EvaluateRecipe {
+    fn verify(&self) -> Result<()> {
+        distinct(&self.inputs)?;
+        positive("the batch size of the evaluation", self.batch_size)?;
+        self.every.verify("the cadence of the evaluation")?;
+        if self.inputs.is_empty() {
+            return Err(Diagnostic::new("recipe: the evaluation has no data input"));
+        }
+        self.metrics.iter().try_for_each(Metric::verify)
+    }
+
+    fn fits(&self, program: &Program) -> Result<()> {
+        let function = program.get(&self.function)?;
+        inputs_are_bound(function, &self.inputs)?;
+        self.metrics.iter().try_for_each(|metric| metric.fits(function))
     }
 }
 
@@ -283,10 +229,11 @@ impl Recipe {
         let step = program.get(&self.step.function)?;
         inputs_are_bound(step, &self.step.inputs)?;
         is_number(step, &self.step.loss)?;
-        let Some(evaluate) = &self.evaluate else { return Ok(()) };
-        let function = program.get(&evaluate.function)?;
-        inputs_are_bound(function, &evaluate.inputs)?;
-        evaluate.metrics.iter().try_for_each(|metric| is_number(function, &metric.output))
+        self.evaluate.as_ref().map_or(Ok(()), |evaluate| evaluate.fits(program))?;
+        self.monitoring.sets.iter().try_for_each(|set| {
+            let fits = set.evaluate.fits(program);
+            fits.map_err(|error| error.context(format_args!("evaluation set `{}`", set.name)))
+        })
     }
 }
 
@@ -305,8 +252,9 @@ fn inputs_are_bound(function: &Function, inputs: &[InputRecipe]) -> Result<()> {
     }
 }
 
-fn is_number(function: &Function, output: &str) -> Result<()> {
-    let index = function.output_index(output, OutputRole::Output).ok_or_else(|| {
+/// The number of an output.
+fn output_index(function: &Function, output: &str) -> Result<usize> {
+    function.output_index(output, OutputRole::Output).ok_or_else(|| {
         let names: Vec<_> = function
             .outputs
             .iter()
@@ -315,8 +263,11 @@ fn is_number(function: &Function, output: &str) -> Result<()> {
             .collect();
         diagnostic!("`@{}` has no output `{output}`", function.name)
             .help(format!("it has {}", listed(&names)))
-    })?;
-    let ty = function.output_type(index);
+    })
+}
+
+fn is_number(function: &Function, output: &str) -> Result<()> {
+    let ty = function.output_type(output_index(function, output)?);
     match ty.elements() {
         Some(1) => Ok(()),
         _ => Err(diagnostic!("output `{output}` of `@{}` is {ty}, not a number", function.name)),
@@ -344,19 +295,18 @@ impl fmt::Display for Recipe {
         }
         writeln!(f, "step @{}, loss `{}`", self.step.function, self.step.loss)?;
         inputs(f, &self.step.inputs)?;
-        if let Some(evaluate) = &self.evaluate {
-            let every = evaluate.every;
-            writeln!(
-                f,
-                "evaluate @{}, batches of {}, {every}",
-                evaluate.function, evaluate.batch_size
-            )?;
+        for (set, evaluate) in self.evaluations() {
+            let EvaluateRecipe { function, batch_size, every, .. } = evaluate;
+            match set {
+                Some(set) => write!(f, "evaluate `{set}` by @{function}")?,
+                None => write!(f, "evaluate @{function}")?,
+            }
+            writeln!(f, ", batches of {batch_size}, {every}")?;
             inputs(f, &evaluate.inputs)?;
             for metric in &evaluate.metrics {
-                let how = match metric.aggregate {
-                    Aggregate::Mean => "mean",
-                    Aggregate::PerExample => "per example",
-                    Aggregate::Sum => "sum",
+                let how = match &metric.aggregate {
+                    Aggregate::PerExample => "per example".into(),
+                    other => other.to_string(),
                 };
                 writeln!(f, "  report {}: {how} of `{}`", metric.name, metric.output)?;
             }
@@ -376,6 +326,7 @@ impl fmt::Display for Recipe {
         }
         writeln!(f, "checkpoint {}", self.checkpoint)?;
         writeln!(f, "key seed {}", self.key_seed)?;
+        write!(f, "{}", self.monitoring)?;
         self.precision.iter().try_for_each(|policy| writeln!(f, "precision {policy}"))
     }
 }
@@ -386,47 +337,6 @@ impl fmt::Display for Cadence {
             Cadence::Never => f.write_str("at the end"),
             Cadence::Steps(n) => write!(f, "every {n} steps"),
             Cadence::Epochs(n) => write!(f, "every {n} epochs"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn transforms_round_once() {
-        let pixels = Literal::from(ndarray::arr1(&[0u8, 3, 16]));
-        let input = InputRecipe::new("x", "images")
-            .then(Transform::Convert(DType::F32))
-            .then(Transform::Scale(Scalar::of(0.1f32)))
-            .then(Transform::Offset(Scalar::of(-0.5f32)));
-        let expected: Vec<f32> = [0.0f32, 3.0, 16.0].iter().map(|p| p * 0.1 + -0.5).collect();
-        assert_eq!(input.apply(pixels.clone()).unwrap().as_slice::<f32>().unwrap(), expected);
-        let error = InputRecipe::new("x", "images")
-            .then(Transform::Scale(Scalar::of(0.1f32)))
-            .apply(pixels);
-        assert!(
-            error.unwrap_err().message.contains("array `images` for input `x`: cannot scale u8")
-        );
-    }
-
-    #[test]
-    fn every_sum_and_product_of_f32_is_rounded_as_f32_does() {
-        let mut stream = crate::random::SplitMix64::new(5);
-        for _ in 0..20_000 {
-            let (a, b) = (
-                f32::from_bits(stream.next_u64() as u32),
-                f32::from_bits(stream.next_u64() as u32),
-            );
-            if a.is_nan() || b.is_nan() {
-                continue;
-            }
-            let apply = |t: Transform| t.apply(&a.into()).unwrap().get(0);
-            let same =
-                |x: Scalar, y: f32| x == Scalar::of(y) || (x.to_f64().is_nan() && y.is_nan());
-            assert!(same(apply(Transform::Scale(Scalar::of(b))), a * b), "{a} * {b}");
-            assert!(same(apply(Transform::Offset(Scalar::of(b))), a + b), "{a} + {b}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `metrics/NAME` | another output of the step that is a single number |
 //! | `examples_per_second` | of the step |
 //! | `epoch_loss` | the mean of an epoch |
-//! | `evaluation/NAME` | a metric of an evaluation |
+//! | `evaluation/NAME`, `evaluation/SET/NAME` | a metric of an evaluation; a matrix is a text |
 //! | `parameters/KEY PATH` | the distribution of a variable of the model |
 //! | `gradients/KEY PATH` | that of its gradient, if the step [reports] it |
 //!
@@ -19,7 +19,7 @@ use super::event::Event;
 use super::weights;
 use crate::optim::GRADIENT;
 use crate::outputs::Outputs;
-use crate::recipe::{Cadence, Recipe};
+use crate::recipe::{Cadence, Recipe, qualified};
 use crate::session::Session;
 use crate::tensorboard::EventFile;
 use std::path::Path;
@@ -41,6 +41,12 @@ impl Default for TensorBoard {
     }
 }
 
+/// Code in Markdown: indented lines.
+fn code(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
+    lines.join("\n")
+}
+
 /// The event file of a run.
 #[derive(Debug)]
 pub(super) struct Board {
@@ -59,10 +65,7 @@ impl Board {
     ) -> Result<Board> {
         let mut events = EventFile::create(folder, after + 1)?;
         if after == 0 {
-            // Indented lines are code in Markdown.
-            let text: Vec<String> =
-                recipe.to_string().lines().map(|line| format!("    {line}")).collect();
-            events.text(0, "recipe", &text.join("\n"))?;
+            events.text(0, "recipe", &code(&recipe.to_string()))?;
             events.graph(program.get(&recipe.step.function)?)?;
         }
         events.flush()?;
@@ -90,9 +93,13 @@ impl Board {
                 self.events.scalar(last.step, "epoch_loss", *loss)?;
                 self.events.flush()
             }
-            Event::Evaluation { step, metrics, .. } => {
-                let named = |(name, value): &(String, f64)| (format!("evaluation/{name}"), *value);
+            Event::Evaluation { step, set, metrics, matrices, .. } => {
+                let tag = |name: &str| format!("evaluation/{}", qualified(*set, name));
+                let named = |(name, value): &(String, f64)| (tag(name), *value);
                 self.events.scalars(*step, metrics.iter().map(named))?;
+                for (name, matrix) in *matrices {
+                    self.events.text(*step, &tag(name), &code(&matrix.to_string()))?;
+                }
                 self.events.flush()
             }
             Event::Checkpoint { .. } => self.events.flush(),

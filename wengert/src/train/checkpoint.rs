@@ -10,10 +10,13 @@
 //! - **Checked.** A checksum covers the whole file
 //!   ([`write_checked`](safetensors::write_checked)). A file without one is not accepted: damage
 //!   to it could not be detected.
-//! - **Two are kept.** Older ones are removed once the new one is on the disk. If the newest is
-//!   damaged, the run resumes from the one before; the steps between are computed again, to the
-//!   same bits.
+//! - **The last ones are kept**, two unless the recipe says otherwise
+//!   ([`Kept`](crate::recipe::Kept)), and those with the best watched numbers. Others are removed
+//!   once the new one is on the disk. If the newest is damaged, the run resumes from the one
+//!   before; the steps between are computed again, to the same bits. What was among the best when
+//!   the one before was written is kept until the next checkpoint, so that such a run finds it.
 
+use super::watch::Watch;
 use crate::atomic;
 use crate::data::map::Map;
 use crate::data::{Arrays, safetensors};
@@ -23,7 +26,7 @@ use std::path::{Path, PathBuf};
 use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
 /// The progress of a run.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Progress {
     /// Steps done.
     pub step: u64,
@@ -34,10 +37,9 @@ pub struct Progress {
     /// Fingerprint of the program, the recipe and the data. A run resumes only with the same
     /// ones.
     pub fingerprint: u64,
+    /// What is remembered of the watched number.
+    pub watch: Watch,
 }
-
-/// Number of checkpoints that a folder keeps.
-pub const KEPT: usize = 2;
 
 /// File name of earlier versions, whose checkpoints have no checksum.
 const UNCHECKED: &str = "checkpoint.safetensors";
@@ -78,27 +80,30 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Writes the checkpoint of a step, then removes all but the last [`KEPT`].
-pub fn write(folder: &Path, variables: &Arrays, progress: &Progress) -> Result<PathBuf> {
-    let extra = [
+/// Writes the checkpoint of a step, then [removes](remove_old) old ones.
+pub fn write(folder: &Path, variables: &Arrays, progress: &Progress, last: u64) -> Result<PathBuf> {
+    let mut extra = vec![
         ("/step", Literal::from(progress.step)),
         ("/epoch_loss", Literal::from(progress.epoch_loss)),
         ("/epoch_examples", Literal::from(progress.epoch_examples)),
         ("/fingerprint", Literal::from(progress.fingerprint)),
     ];
+    extra.extend(progress.watch.to_arrays());
     let path = path(folder, progress.step);
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
     safetensors::write_checked(
         &path,
         variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
     )?;
-    remove_old(folder)?;
+    remove_old(folder, progress, last)?;
     Ok(path)
 }
 
-/// Removes all but the last [`KEPT`] checkpoints.
-pub fn remove_old(folder: &Path) -> Result<()> {
-    for (_, old) in list(folder)?.into_iter().skip(KEPT) {
+/// Removes all checkpoints but the `last` newest and the best ones.
+pub fn remove_old(folder: &Path, progress: &Progress, last: u64) -> Result<()> {
+    let last = usize::try_from(last).unwrap_or(usize::MAX);
+    let old = list(folder)?.into_iter().skip(last);
+    for (_, old) in old.filter(|(step, _)| !progress.watch.keeps(*step)) {
         fs::remove_file(&old).map_err(|error| atomic::cannot("remove", &old, &error))?;
     }
     Ok(())
@@ -140,6 +145,14 @@ pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
         .help("restore one of the files, or begin a run in another folder"))
 }
 
+/// The variables of the checkpoint of a step.
+pub fn variables(folder: &Path, step: u64) -> Result<Arrays> {
+    let path = path(folder, step);
+    let (variables, _) = parse(&Map::open(&path)?, step)
+        .map_err(|error| error.context(format_args!("`{}`", path.display())))?;
+    Ok(variables)
+}
+
 /// The contents of a checkpoint after step `step`.
 fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
     let mut arrays = safetensors::parse_checked(bytes)?;
@@ -154,6 +167,7 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
         epoch_loss: take("/epoch_loss")?.as_slice::<f64>().map(|s| s[0]).ok_or_else(wrong)?,
         epoch_examples: whole(take("/epoch_examples")?)?,
         fingerprint: whole(take("/fingerprint")?)?,
+        watch: Watch::take(&mut arrays)?,
     };
     if progress.step != step {
         return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
@@ -204,11 +218,12 @@ mod tests {
             epoch_loss: 0.1,
             epoch_examples: 128,
             fingerprint: u64::MAX,
+            watch: Watch::default(),
         };
         let variables = |step: u64| Arrays::from([("model.w".into(), Literal::from(step as f32))]);
         // The order is numeric, even if the numbers of digits differ.
         for step in [0, 7, 999_999_999, 1_000_000_000] {
-            write(folder, &variables(step), &at(step)).unwrap();
+            write(folder, &variables(step), &at(step), 2).unwrap();
         }
         assert_eq!(
             names(folder),
@@ -246,11 +261,33 @@ mod tests {
     }
 
     #[test]
+    fn the_best_are_kept_and_those_of_the_checkpoint_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let kept = |step: u64, best: &[u64], previous: &[u64]| {
+            let best = best.iter().map(|step| (*step, 0.5)).collect();
+            let watch = Watch { best, previous: previous.to_vec(), ..Watch::default() };
+            let progress = Progress { step, watch, ..Progress::default() };
+            write(folder, &Arrays::new(), &progress, 1).unwrap();
+            let mut steps: Vec<u64> = list(folder).unwrap().iter().map(|(step, _)| *step).collect();
+            steps.reverse();
+            steps
+        };
+        assert_eq!(kept(1, &[1], &[]), [1]);
+        assert_eq!(kept(2, &[1], &[1]), [1, 2]);
+        assert_eq!(kept(3, &[3], &[1]), [1, 3]);
+        assert_eq!(kept(4, &[3], &[3]), [3, 4]);
+        assert_eq!(kept(5, &[3], &[3]), [3, 5]);
+        assert_eq!(read(folder).unwrap().unwrap().progress.watch.best, [(3, 0.5)]);
+        assert_eq!(variables(folder, 3).unwrap(), Arrays::new());
+    }
+
+    #[test]
     fn what_is_no_checkpoint_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let progress = Progress { step: 7, ..Progress::default() };
-        let written = write(folder, &Arrays::new(), &progress).unwrap();
+        let written = write(folder, &Arrays::new(), &progress, 2).unwrap();
         fs::rename(&written, path(folder, 8)).unwrap();
         assert!(read(folder).unwrap_err().message.contains("the checkpoint after step 7"));
         safetensors::write_checked(path(folder, 8), [("w", &Literal::from(1.0f32))]).unwrap();

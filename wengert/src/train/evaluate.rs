@@ -1,15 +1,152 @@
-//! Evaluation of a model without training.
+//! Evaluations: between the steps of a run, and of a model without training.
 
-use super::functions::Evaluation;
+use super::batches::{Examples, Schedule};
+use super::check_data::DataChecks;
+use super::folder::{Output, diverged};
+use super::functions::Function;
+use super::metrics::{Accumulator, Batch, Confusion, Measured};
 use super::weights::variables;
 use super::{Options, TrainError};
-use crate::data::Arrays;
-use crate::recipe::Recipe;
+use crate::data::{Arrays, listed};
+use crate::recipe::{Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::Session;
 use crate::signature::is_variable;
 use crate::weight_names::{NameDifferences, check_types};
 use wengert_core::graph::Program;
-use wengert_core::{Diagnostic, diagnostic};
+use wengert_core::nearest::nearest;
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+
+/// An evaluation of a recipe, ready to run.
+pub(super) struct Evaluation<'a> {
+    /// The name of its set.
+    pub(super) set: Option<&'a str>,
+    pub(super) recipe: &'a EvaluateRecipe,
+    function: Function<'a>,
+    examples: Examples,
+    schedule: Schedule,
+    key: Literal,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Errors: those of the data of the set.
+    pub(super) fn new(
+        set: Option<&'a str>,
+        evaluate: &'a EvaluateRecipe,
+        program: &'a Program,
+        recipe: &Recipe,
+        data: &Arrays,
+        options: Options<'_>,
+    ) -> Result<Self> {
+        let own = options.sets.iter().find(|own| set == Some(own.set));
+        let (data, file) = match own {
+            Some(own) => (own.arrays, own.file),
+            None => (data, options.data_file),
+        };
+        let checks = DataChecks::new(program.get(&evaluate.function)?, file, options.allow);
+        let examples =
+            Examples::new(&evaluate.inputs, data, &checks).map_err(|e| in_set(set, e))?;
+        let batches =
+            Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
+        let schedule = Schedule::new(examples.count(), batches)?;
+        let function = Function::new(program, &evaluate.function);
+        let key = recipe.key_for(0);
+        Ok(Evaluation { set, recipe: evaluate, function, examples, schedule, key })
+    }
+
+    /// All evaluations of a recipe.
+    ///
+    /// Errors: data for a set that the recipe does not have; those of [`Evaluation::new`].
+    pub(super) fn all(
+        program: &'a Program,
+        recipe: &'a Recipe,
+        data: &Arrays,
+        options: Options<'_>,
+    ) -> Result<Vec<Self>> {
+        check_sets(recipe, options)?;
+        let evaluations = recipe.evaluations();
+        evaluations
+            .map(|(set, e)| Evaluation::new(set, e, program, recipe, data, options))
+            .collect()
+    }
+
+    /// Number of examples.
+    pub(super) fn count(&self) -> u64 {
+        self.examples.count() as u64
+    }
+
+    /// The metrics over all examples; `after` is the step of a run that has just been done.
+    ///
+    /// Errors: a metric is NaN, or not defined; those of the device.
+    pub(super) fn run(
+        &mut self,
+        session: &mut Session,
+        after: Option<u64>,
+        output: Option<&Output<'_>>,
+    ) -> Result<Measured, TrainError> {
+        let _span = tracing::debug_span!("evaluation", name = self.recipe.function).entered();
+        let mut kept: Vec<_> = self.recipe.metrics.iter().map(Accumulator::new).collect();
+        let seconds: Vec<&str> =
+            self.recipe.metrics.iter().filter_map(|metric| metric.aggregate.second()).collect();
+        let mut first = 0;
+        for step in 0..self.schedule.steps_per_epoch() {
+            let rows = self.schedule.rows(step);
+            let count = rows.len();
+            let batch = self.examples.batch(rows);
+            let inputs: Vec<(&str, Literal)> =
+                batch.iter().filter(|(name, _)| seconds.contains(name)).cloned().collect();
+            let outputs = self.function.run(session, batch, &self.key)?;
+            let batch = Batch { outputs: &outputs, inputs: &inputs, first, count };
+            for metric in &mut kept {
+                metric.add(&batch).map_err(|error| in_set(self.set, error))?;
+            }
+            first += count;
+        }
+        let mut measured = Measured::default();
+        for metric in kept {
+            metric.finish(&mut measured).map_err(|error| in_set(self.set, error))?;
+        }
+        if let Some((name, value)) = measured.metrics.iter().find(|(_, value)| value.is_nan()) {
+            let all: Vec<usize> = (0..self.examples.count()).collect();
+            let advice = match self.examples.non_finite(&all) {
+                Some(fault) => format!("the data are at fault: {fault}"),
+                None => "look at what the evaluation divides by, or takes the logarithm of".into(),
+            };
+            let set = self.set.map_or(String::new(), |set| format!(" of set `{set}`"));
+            let after = after.map_or(String::new(), |step| format!(" after step {step}"));
+            return Err(diverged(
+                format!("metric `{name}`{set} is {value}{after}"),
+                advice,
+                output,
+            ));
+        }
+        Ok(measured)
+    }
+}
+
+/// An error of an evaluation, with the name of its set.
+fn in_set(set: Option<&str>, error: Diagnostic) -> Diagnostic {
+    match set {
+        Some(set) => error.context(format_args!("evaluation set `{set}`")),
+        None => error,
+    }
+}
+
+/// An error if the options have data for a set that the recipe does not have.
+fn check_sets(recipe: &Recipe, options: Options<'_>) -> Result<()> {
+    let unknown = options.sets.iter().find(|own| recipe.set(own.set).is_none());
+    unknown.map_or(Ok(()), |own| Err(no_set(recipe, own.set)))
+}
+
+/// The error of a set that the recipe does not have.
+fn no_set(recipe: &Recipe, name: &str) -> Diagnostic {
+    let names: Vec<&str> = recipe.monitoring.sets.iter().map(|set| set.name.as_str()).collect();
+    let help = match nearest(name, names.iter().copied()) {
+        _ if names.is_empty() => "it has no set with a name".into(),
+        Some(near) => format!("did you mean `{near}`? it has {}", listed(&names)),
+        None => format!("it has {}", listed(&names)),
+    };
+    diagnostic!("the recipe has no evaluation set `{name}`").help(help)
+}
 
 /// Result of an evaluation.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,21 +156,15 @@ pub struct Evaluated {
     /// Names and values of the metrics over all examples, in the recipe's order. The value of each
     /// batch counts as the metric's [`Aggregate`](crate::recipe::Aggregate) says.
     pub metrics: Vec<(String, f64)>,
+    /// Names and values of the metrics that are matrices.
+    pub matrices: Vec<(String, Confusion)>,
 }
 
-/// Evaluates a model by the recipe's evaluation, as [`train`](super::train) does between steps, in
-/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
-/// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
-/// ignored.
-///
-/// Of the options, `weights`, `weights_file`, `data_file` and `allow` count.
+/// Evaluates a model by [`Recipe::evaluate`], as [`evaluate_set`] without a set.
 ///
 /// # Errors
 ///
-/// - [`TrainError::Diverged`]: a metric is NaN.
-/// - [`TrainError::Failed`]: the recipe does not fit the program or has no evaluation; a variable
-///   of the evaluation has no value, or one of another type; the data lack an array, have another
-///   shape, or fail a check; errors of the device.
+/// Those of [`evaluate_set`].
 pub fn evaluate(
     session: &mut Session,
     program: &Program,
@@ -41,13 +172,42 @@ pub fn evaluate(
     data: &Arrays,
     options: Options<'_>,
 ) -> Result<Evaluated, TrainError> {
+    evaluate_set(session, program, recipe, None, data, options)
+}
+
+/// Evaluates a model by an evaluation of the recipe, as [`train`](super::train) does between steps, in
+/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
+/// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
+/// ignored.
+///
+/// `set` is the name of one of the recipe's [further sets](crate::recipe::Monitoring::sets). Of the
+/// options, `weights`, `weights_file`, `data_file`, `sets` and `allow` count.
+///
+/// # Errors
+///
+/// - [`TrainError::Diverged`]: a metric is NaN.
+/// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a variable
+///   of the evaluation has no value, or one of another type; the data lack an array, have another
+///   shape, or fail a check; errors of the device.
+pub fn evaluate_set(
+    session: &mut Session,
+    program: &Program,
+    recipe: &Recipe,
+    set: Option<&str>,
+    data: &Arrays,
+    options: Options<'_>,
+) -> Result<Evaluated, TrainError> {
     recipe.verify_for(program)?;
     let program = &*recipe.apply_precision(program)?;
-    let evaluate = recipe.evaluate.as_ref().ok_or_else(|| {
-        Diagnostic::new("the recipe has no evaluation")
-            .help("give `Recipe::evaluate` a function and its metrics")
-    })?;
-    let mut evaluation = Evaluation::new(evaluate, program, recipe, data, options)?;
+    check_sets(recipe, options)?;
+    let evaluate = match set {
+        Some(name) => recipe.set(name).ok_or_else(|| no_set(recipe, name))?,
+        None => recipe.evaluate.as_ref().ok_or_else(|| {
+            Diagnostic::new("the recipe has no evaluation")
+                .help("give `Recipe::evaluate` a function and its metrics")
+        })?,
+    };
+    let mut evaluation = Evaluation::new(set, evaluate, program, recipe, data, options)?;
     let function = program.get(&evaluate.function)?;
     let taken = || {
         let inputs = function.inputs.iter().filter(|input| is_variable(input.role));
@@ -81,6 +241,6 @@ pub fn evaluate(
         return Err(error.help(remedy).into());
     }
     session.set_variables(&values)?;
-    let metrics = evaluation.run(session, None, None)?;
-    Ok(Evaluated { examples: evaluation.count(), metrics })
+    let Measured { metrics, matrices } = evaluation.run(session, None, None)?;
+    Ok(Evaluated { examples: evaluation.count(), metrics, matrices })
 }

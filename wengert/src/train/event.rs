@@ -8,9 +8,10 @@
 //! norm of the gradient, [`LEARNING_RATE`], and with [loss scaling](crate::optim::LossScale)
 //! [`LOSS_SCALE`] and [`SKIPPED`]. All others are metrics of the batch.
 
+use super::metrics::Confusion;
 use crate::optim::{GRAD_NORM, LEARNING_RATE, LOSS_SCALE, SKIPPED};
 use crate::outputs::Outputs;
-use crate::recipe::StepRecipe;
+use crate::recipe::{StepRecipe, Watched};
 use crate::weight_names::NameDifferences;
 use serde_json::{Map, Number, Value};
 use std::path::Path;
@@ -83,6 +84,16 @@ pub fn rate(examples: u64, time: Duration) -> f64 {
 /// Names and values as JSON.
 pub(super) fn metrics(metrics: &[(String, f64)]) -> Map<String, Value> {
     metrics.iter().map(|(name, value)| (name.clone(), number(*value))).collect()
+}
+
+/// Names and values of an evaluation as JSON; matrices are lists of rows.
+pub fn evaluation(
+    values: &[(String, f64)],
+    matrices: &[(String, Confusion)],
+) -> Map<String, Value> {
+    let rows = |matrix: &Confusion| matrix.rows().map(Value::from).collect::<Vec<Value>>();
+    let matrices = matrices.iter().map(|(name, m)| (name.clone(), Value::Array(rows(m))));
+    metrics(values).into_iter().chain(matrices).collect()
 }
 
 /// The shortest digits that read back exactly. JSON has no NaN and no infinity, so they are
@@ -187,8 +198,25 @@ pub enum Event<'a> {
         step: u64,
         /// In this epoch, from 0.
         epoch: u64,
+        /// On this set; `None` for [`Recipe::evaluate`](crate::recipe::Recipe::evaluate).
+        set: Option<&'a str>,
         /// Names and values in the recipe's order.
         metrics: &'a [(String, f64)],
+        /// Names and values of the metrics that are matrices.
+        matrices: &'a [(String, Confusion)],
+    },
+    /// Early stopping ends the run.
+    EarlyStop {
+        /// After this step.
+        step: u64,
+        /// The watched number.
+        watched: &'a Watched,
+        /// Evaluations since it has improved.
+        waited: u64,
+        /// Its best value.
+        best: f64,
+        /// The step after which it had that value.
+        best_step: u64,
     },
     /// The names of the weights differ from the program's, which was
     /// [allowed](super::Options::partial).

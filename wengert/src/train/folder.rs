@@ -4,11 +4,12 @@ use super::board::Board;
 use super::checkpoint::{self, Progress};
 use super::lock::Lock;
 use super::log::Log;
-use super::{Event, Options, TrainError, WEIGHTS, weights};
+use super::watch::Watch;
+use super::{Event, Options, SetData, TrainError, WEIGHTS, weights};
 use crate::atomic::cannot;
 use crate::data::{Arrays, bytes, safetensors};
 use crate::format::{codec, v1};
-use crate::recipe::{Cadence, Length, Recipe};
+use crate::recipe::{Cadence, FinalWeights, Length, Recipe};
 use crate::session::Session;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,14 @@ pub(super) fn begin<'a>(
     options: Options<'a>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
-    let fingerprint = fingerprint(program, recipe, data)?;
+    let fingerprint = fingerprint(program, recipe, data, options)?;
     let Some(folder) = options.folder else {
         weights::initialize(session, program, recipe, options, observe)?;
         return Ok((Progress { fingerprint, ..Progress::default() }, None));
     };
+    let last = recipe.monitoring.kept.last;
     if options.resume {
-        return resume(session, folder, fingerprint, observe);
+        return resume(session, folder, fingerprint, last, observe);
     }
     fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
     let lock = Lock::take(folder)?;
@@ -44,7 +46,8 @@ pub(super) fn begin<'a>(
     // Opened before `init`, which may take long, so that errors of the folder are reported early.
     let log = Log::open(folder, 0)?;
     weights::initialize(session, program, recipe, options, observe)?;
-    let mut output = Output { folder, lock, log, board: None, newest: None };
+    let mut output =
+        Output { folder, lock, log, board: None, last, newest: None, best: Vec::new() };
     output.checkpoint(session, &progress, &mut |_| {})?;
     Ok((progress, Some(output)))
 }
@@ -55,6 +58,7 @@ fn resume<'a>(
     session: &mut Session,
     folder: &'a Path,
     fingerprint: u64,
+    last: u64,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
     let nothing = || {
@@ -78,33 +82,41 @@ fn resume<'a>(
         observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
     }
     // The process may have been killed between writing a checkpoint and removing the oldest.
-    checkpoint::remove_old(folder)?;
+    checkpoint::remove_old(folder, &found.progress, last)?;
     session.set_variables(&found.variables)?;
-    Ok((
-        found.progress,
-        Some(Output {
-            folder,
-            lock,
-            log,
-            board: None,
-            newest: Some((found.progress.step, found.path)),
-        }),
-    ))
+    let newest = Some((found.progress.step, found.path));
+    let best = found.progress.watch.best_steps();
+    let output = Output { folder, lock, log, board: None, last, newest, best };
+    Ok((found.progress, Some(output)))
 }
 
 /// Checksum of all that a run depends on: of program and recipe in the upper half, of the data in
 /// the lower half. The length, the cadence of checkpoints and source locations are excluded.
-fn fingerprint(program: &Program, recipe: &Recipe, data: &Arrays) -> Result<u64> {
+fn fingerprint(
+    program: &Program,
+    recipe: &Recipe,
+    data: &Arrays,
+    options: Options<'_>,
+) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
     let recipe = Recipe { length: Length::Steps(0), checkpoint: Cadence::Never, ..recipe.clone() };
     let mut made = crc32fast::Hasher::new();
     made.update(&codec::encode("program", &without_locations(record))?);
     made.update(&literals);
     made.update(&codec::encode("recipe", &v1::recipe::to_record(&recipe))?);
+    if let Some(record) = v1::monitoring::to_record(&recipe.monitoring) {
+        made.update(&codec::encode("monitoring", &record)?);
+    }
     let mut content = crc32fast::Hasher::new();
-    for (name, array) in data {
-        content.update(format!("{name}:{};", array.ty()).as_bytes());
-        content.update(&bytes::little_endian(array));
+    let mut add = |prefix: &str, arrays: &Arrays| {
+        for (name, array) in arrays {
+            content.update(format!("{prefix}{name}:{};", array.ty()).as_bytes());
+            content.update(&bytes::little_endian(array));
+        }
+    };
+    add("", data);
+    for SetData { set, arrays, .. } in options.sets {
+        add(&format!("{set}/"), arrays);
     }
     Ok(u64::from(made.finalize()) << 32 | u64::from(content.finalize()))
 }
@@ -141,8 +153,12 @@ pub(super) struct Output<'a> {
     log: Log,
     /// The event file, if there is one.
     pub(super) board: Option<Board>,
+    /// Number of newest checkpoints that are kept.
+    last: u64,
     /// The newest checkpoint, with its step.
     newest: Option<(u64, PathBuf)>,
+    /// Steps of the best checkpoints, as the newest one has them.
+    best: Vec<u64>,
 }
 
 impl Output<'_> {
@@ -170,7 +186,10 @@ impl Output<'_> {
             return Err(diverged(what, super::ADVICE.into(), Some(self)));
         }
         self.log.flush()?;
-        let path = checkpoint::write(self.folder, &variables, progress)?;
+        let watch = Watch { previous: self.best.clone(), ..progress.watch.clone() };
+        let written = Progress { watch, ..progress.clone() };
+        let path = checkpoint::write(self.folder, &variables, &written, self.last)?;
+        self.best = written.watch.best_steps();
         observe(Event::Checkpoint { step: progress.step, path: &path });
         self.newest = Some((progress.step, path));
         Ok(())
@@ -187,10 +206,14 @@ impl Output<'_> {
         session: &Session,
         program: &Program,
         recipe: &Recipe,
+        progress: &Progress,
     ) -> Result<()> {
         self.lock.check()?;
         let wanted = weights::of_model(program, recipe);
-        let mut variables = session.variables()?;
+        let mut variables = match (recipe.monitoring.kept.weights, progress.watch.best.first()) {
+            (FinalWeights::Best, Some((step, _))) => checkpoint::variables(self.folder, *step)?,
+            (FinalWeights::Best, None) | (FinalWeights::Last, _) => session.variables()?,
+        };
         if !wanted.is_empty() {
             variables.retain(|name, _| wanted.contains(name.as_str()));
         }

@@ -1,12 +1,7 @@
 //! The functions that training runs, compiled for each batch size that occurs.
 
-use super::batches::{Examples, Schedule};
-use super::check_data::DataChecks;
-use super::folder::{Output, diverged};
-use super::{Options, TrainError};
-use crate::data::{Arrays, spec};
+use crate::data::spec;
 use crate::outputs::Outputs;
-use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -75,78 +70,5 @@ impl<'a> Function<'a> {
             inputs.push((input.name.as_str(), key.clone()));
         }
         compiled.run(&inputs)
-    }
-}
-
-/// The evaluation of a recipe, ready to run.
-pub(super) struct Evaluation<'a> {
-    pub(super) recipe: &'a EvaluateRecipe,
-    function: Function<'a>,
-    examples: Examples,
-    schedule: Schedule,
-    key: Literal,
-}
-
-impl<'a> Evaluation<'a> {
-    pub(super) fn new(
-        evaluate: &'a EvaluateRecipe,
-        program: &'a Program,
-        recipe: &Recipe,
-        data: &Arrays,
-        options: Options<'_>,
-    ) -> Result<Self> {
-        let checks =
-            DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
-        let examples = Examples::new(&evaluate.inputs, data, &checks)?;
-        let batches =
-            Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
-        let schedule = Schedule::new(examples.count(), batches)?;
-        let function = Function::new(program, &evaluate.function);
-        Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
-    }
-
-    /// Number of examples.
-    pub(super) fn count(&self) -> u64 {
-        self.examples.count() as u64
-    }
-
-    /// The metrics over all examples; `after` is the step of a run that has just been done.
-    ///
-    /// Errors: a metric is NaN; those of the device.
-    pub(super) fn run(
-        &mut self,
-        session: &mut Session,
-        after: Option<u64>,
-        output: Option<&Output<'_>>,
-    ) -> Result<Vec<(String, f64)>, TrainError> {
-        let _span = tracing::debug_span!("evaluation", name = self.recipe.function).entered();
-        let mut sums = vec![0.0; self.recipe.metrics.len()];
-        for step in 0..self.schedule.steps_per_epoch() {
-            let rows = self.schedule.rows(step);
-            let outputs = self.function.run(session, self.examples.batch(rows), &self.key)?;
-            for (sum, metric) in sums.iter_mut().zip(&self.recipe.metrics) {
-                let weight =
-                    if metric.aggregate == Aggregate::Mean { rows.len() as f64 } else { 1.0 };
-                *sum += weight * outputs.scalar(&metric.output)?;
-            }
-        }
-        let count = self.examples.count() as f64;
-        let values = sums.into_iter().zip(&self.recipe.metrics).map(|(sum, metric)| {
-            match metric.aggregate {
-                Aggregate::Sum => (metric.name.clone(), sum),
-                Aggregate::Mean | Aggregate::PerExample => (metric.name.clone(), sum / count),
-            }
-        });
-        let values: Vec<(String, f64)> = values.collect();
-        if let Some((name, value)) = values.iter().find(|(_, value)| value.is_nan()) {
-            let all: Vec<usize> = (0..self.examples.count()).collect();
-            let advice = match self.examples.non_finite(&all) {
-                Some(fault) => format!("the data are at fault: {fault}"),
-                None => "look at what the evaluation divides by, or takes the logarithm of".into(),
-            };
-            let after = after.map_or(String::new(), |step| format!(" after step {step}"));
-            return Err(diverged(format!("metric `{name}` is {value}{after}"), advice, output));
-        }
-        Ok(values)
     }
 }

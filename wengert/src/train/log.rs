@@ -4,12 +4,13 @@
 //! {"step":1,"epoch":0,"loss":2.3025851,"metrics":{"correct":4.0},"grad_norm":1.7,
 //!  "learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125}
 //! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
+//! {"step":23,"epoch":0,"set":"test","evaluation":{"accuracy":0.4,"classes":[[3,1],[2,4]]}}
 //! ```
 //!
 //! (The first line is broken here.) A line of a step has the fields of its
 //! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm`, `learning_rate` and
 //! `loss_scale` are absent if the step function has no such outputs, and `skipped` unless it is
-//! true. Logs of earlier versions end after the loss, and are read, too. The last two fields are
+//! true. An evaluation has the name of its set, if it has one. Logs of earlier versions end after the loss, and are read, too. The last two fields are
 //! times. Without them, the log of a run that was killed and
 //! resumed equals that of an uninterrupted one.
 //!
@@ -17,7 +18,7 @@
 //! truncates it to the checkpoint, so a log is never behind its checkpoint. Resuming also checks
 //! that it has every step.
 
-use super::event::{Event, metrics};
+use super::event::{Event, evaluation};
 use super::lock::{is_at, regular};
 use crate::atomic::{self, cannot};
 use serde_json::Value;
@@ -61,11 +62,12 @@ impl Log {
     pub fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::Step(record) => self.line(&record.fields()),
-            Event::Evaluation { step, epoch, metrics: values } => self.line(&[
-                ("step", Value::from(*step)),
-                ("epoch", Value::from(*epoch)),
-                ("evaluation", Value::Object(metrics(values))),
-            ]),
+            Event::Evaluation { step, epoch, set, metrics, matrices } => {
+                let mut fields = vec![("step", Value::from(*step)), ("epoch", Value::from(*epoch))];
+                fields.extend(set.map(|set| ("set", Value::from(set))));
+                fields.push(("evaluation", Value::Object(evaluation(metrics, matrices))));
+                self.line(&fields)
+            }
             _ => Ok(()),
         }
     }
@@ -193,8 +195,9 @@ mod tests {
                 log.observe(&Event::Step(&record(step, step / 4, loss))).unwrap();
                 if step % 4 == 0 {
                     let metrics = &[("accuracy".into(), 0.1 * step as f64)];
-                    let epoch = step / 4;
-                    log.observe(&Event::Evaluation { step, epoch, metrics }).unwrap();
+                    let (epoch, set, matrices) = (step / 4, None, &[]);
+                    let event = Event::Evaluation { step, epoch, set, metrics, matrices };
+                    log.observe(&event).unwrap();
                 }
             }
             log.flush().unwrap();

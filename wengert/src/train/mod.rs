@@ -30,10 +30,13 @@
 //! **Checked.** Data and the names of weights are checked against the recipe and the program
 //! before anything is computed ([`check_data`]).
 //!
-//! A run's folder holds the last two checkpoints (all variables, and the progress of the run),
-//! `log.jsonl`, `lock`, and at the end `weights.safetensors`: the variables of functions other
-//! than `init` and the training step, which are the weights of the trained model. If there is no
-//! such function, it holds all variables.
+//! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
+//! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
+//!
+//! A run's folder holds the last two checkpoints (all variables, and the progress of the run) or as
+//! many as the recipe says, `log.jsonl`, `lock`, and at the end `weights.safetensors`: the variables
+//! of functions other than `init` and the training step, which are the weights of the trained
+//! model. If there is no such function, it holds all variables.
 
 pub mod batches;
 mod board;
@@ -45,7 +48,9 @@ mod folder;
 mod functions;
 pub mod lock;
 pub mod log;
+mod metrics;
 mod run;
+mod watch;
 mod weights;
 
 use crate::data::Arrays;
@@ -60,8 +65,10 @@ use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Result};
 
 pub use board::TensorBoard;
-pub use evaluate::{Evaluated, evaluate};
+pub use evaluate::{Evaluated, evaluate, evaluate_set};
 pub use event::{Event, Flow, StepRecord};
+pub use metrics::Confusion;
+pub use watch::Watch;
 
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -94,9 +101,22 @@ pub struct Options<'a> {
     pub allow: Allow,
     /// Write event files for TensorBoard into the folder, beside the log.
     pub tensorboard: Option<TensorBoard>,
+    /// Data of evaluation sets that do not take the arrays of the run's data.
+    pub sets: &'a [SetData<'a>],
     /// When this is set, the run ends after its current step, writes a checkpoint and returns
     /// [`Stopped`](TrainError::Stopped).
     pub stop: Option<&'a AtomicBool>,
+}
+
+/// The data of an evaluation set.
+#[derive(Clone, Copy, Debug)]
+pub struct SetData<'a> {
+    /// The name of the [set](crate::recipe::EvaluationSet).
+    pub set: &'a str,
+    /// Its arrays.
+    pub arrays: &'a Arrays,
+    /// Where they come from, for messages.
+    pub file: Option<&'a Path>,
 }
 
 /// Suspicious data that are accepted for training.
@@ -116,12 +136,15 @@ const ADVICE: &str = "try a smaller learning rate, or clip the gradient";
 pub struct Report {
     /// Steps done in all.
     pub steps: u64,
-    /// Whether an observer [stopped](Flow::Stop) the run before its last step.
+    /// Whether an observer [stopped](Flow::Stop) the run before its last step, or early stopping
+    /// did.
     pub stopped: bool,
     /// Steps done before this run resumed.
     pub resumed_at: u64,
-    /// The last evaluation.
+    /// The last evaluations. A metric of a set with a name is called `SET/METRIC`.
     pub metrics: Vec<(String, f64)>,
+    /// Steps and watched numbers of the best checkpoints, the best first.
+    pub best: Vec<(u64, f64)>,
 }
 
 /// Why a run ended early.

@@ -8,15 +8,17 @@
 use super::batches::{Examples, Schedule};
 use super::board::Board;
 use super::check_data::DataChecks;
+use super::checkpoint::Progress;
+use super::evaluate::Evaluation;
 use super::event::Recorded;
 use super::folder::{Output, begin, diverged};
-use super::functions::{Evaluation, Function};
-use super::checkpoint::Progress;
+use super::functions::Function;
+use super::metrics::Measured;
 use super::{ADVICE, Event, Options, Report, StepRecord, TrainError};
 use crate::data::Arrays;
 use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::outputs::Outputs;
-use crate::recipe::{Cadence, Length, Recipe};
+use crate::recipe::{Cadence, EPOCH_LOSS, Length, Recipe, qualified};
 use crate::session::Session;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -37,17 +39,21 @@ pub(super) struct Run<'a> {
     schedule: Schedule,
     step: Function<'a>,
     recorded: Recorded<'a>,
-    evaluation: Option<Evaluation<'a>>,
+    evaluations: Vec<Evaluated<'a>>,
     output: Option<Output<'a>>,
     progress: Progress,
     /// Steps in all.
     total: u64,
     resumed_at: u64,
     in_epoch: InEpoch,
-    /// The last evaluation.
-    metrics: Vec<(String, f64)>,
+}
+
+/// An evaluation and its last result.
+struct Evaluated<'a> {
+    evaluation: Evaluation<'a>,
+    measured: Measured,
     /// The step after which it was.
-    evaluated: Option<u64>,
+    after: Option<u64>,
 }
 
 /// Steps of the current epoch in this process.
@@ -62,7 +68,8 @@ struct InEpoch {
 struct Stepped {
     record: StepRecord,
     outputs: Outputs,
-    ends_epoch: bool,
+    /// The mean loss of the epoch, if the step is its last.
+    epoch_loss: Option<f64>,
 }
 
 impl<'a> Run<'a> {
@@ -93,11 +100,12 @@ impl<'a> Run<'a> {
                 .checked_mul(per_epoch)
                 .ok_or_else(|| diagnostic!("{epochs} epochs are more steps than can be counted"))?,
         };
-        let evaluation = recipe
-            .evaluate
-            .as_ref()
-            .map(|e| Evaluation::new(e, program, recipe, data, options))
-            .transpose()?;
+        let evaluations = Evaluation::all(program, recipe, data, options)?;
+        let evaluations = evaluations.into_iter().map(|evaluation| Evaluated {
+            evaluation,
+            measured: Measured::default(),
+            after: None,
+        });
         let step = Function::new(program, &recipe.step.function);
         let recorded = Recorded::of(function, &recipe.step);
         // Data that do not fit leave no folder behind.
@@ -125,20 +133,18 @@ impl<'a> Run<'a> {
             schedule,
             step,
             recorded,
-            evaluation,
+            evaluations: evaluations.collect(),
             output,
             progress,
             total,
             resumed_at,
             in_epoch: InEpoch::default(),
-            metrics: Vec::new(),
-            evaluated: None,
         })
     }
 
-    /// Trains until the last step, or until an observer ends the run.
+    /// Trains until the last step, or until an observer or early stopping ends the run.
     pub(super) fn go(mut self) -> Result<Report, TrainError> {
-        while self.progress.step < self.total && !self.stop.get() {
+        while self.progress.step < self.total && !self.stop.get() && !self.stops_early() {
             if self.options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
                 return Err(self.interrupted());
             }
@@ -146,6 +152,10 @@ impl<'a> Run<'a> {
             self.after(&stepped)?;
         }
         self.end()
+    }
+
+    fn stops_early(&self) -> bool {
+        self.progress.watch.is_over(&self.recipe.monitoring)
     }
 
     /// The end of a run that is stopped from outside: a checkpoint.
@@ -166,7 +176,8 @@ impl<'a> Run<'a> {
     /// Errors: its loss is not finite, or its gradient with the least loss scale.
     fn step(&mut self) -> Result<Stepped, TrainError> {
         let before = self.progress.step;
-        let (epoch, ends_epoch) = (self.schedule.epoch_of(before), self.schedule.ends_epoch(before));
+        let (epoch, ends_epoch) =
+            (self.schedule.epoch_of(before), self.schedule.ends_epoch(before));
         let began = Instant::now();
         let rows = self.schedule.rows(before);
         let outputs = {
@@ -203,49 +214,46 @@ impl<'a> Run<'a> {
         self.in_epoch.steps += 1;
         self.in_epoch.examples += record.examples;
         self.in_epoch.time += time;
-        if ends_epoch {
-            let loss = self.progress.epoch_loss / self.progress.epoch_examples as f64;
+        let epoch_loss =
+            ends_epoch.then(|| self.progress.epoch_loss / self.progress.epoch_examples as f64);
+        if let Some(loss) = epoch_loss {
             let InEpoch { steps, examples, time } = std::mem::take(&mut self.in_epoch);
             let event = Event::Epoch { epoch, loss, last: &record, steps, examples, time };
             report(event, &mut self.output, self.observe)?;
             (self.progress.epoch_loss, self.progress.epoch_examples) = (0.0, 0);
         }
-        Ok(Stepped { record, outputs, ends_epoch })
+        Ok(Stepped { record, outputs, epoch_loss })
     }
 
-    /// Whether something with a cadence is due after a step. Everything is due after the last one.
-    fn is_due(&self, cadence: Cadence, stepped: &Stepped) -> bool {
-        let step = self.progress.step;
+    /// Whether something is due after a step by its cadence.
+    fn is_on_cadence(&self, cadence: Cadence, stepped: &Stepped) -> bool {
         match cadence {
-            _ if step == self.total || self.stop.get() => true,
             Cadence::Never => false,
-            Cadence::Steps(every) => step.is_multiple_of(every),
+            Cadence::Steps(every) => self.progress.step.is_multiple_of(every),
             Cadence::Epochs(every) => {
-                stepped.ends_epoch && (stepped.record.epoch + 1).is_multiple_of(every)
+                stepped.epoch_loss.is_some() && (stepped.record.epoch + 1).is_multiple_of(every)
             }
         }
     }
 
+    /// Whether something is due after a step. Everything is due after the last one.
+    fn is_due(&self, cadence: Cadence, stepped: &Stepped) -> bool {
+        let is_last = self.progress.step == self.total || self.stop.get() || self.stops_early();
+        is_last || self.is_on_cadence(cadence, stepped)
+    }
+
     /// Does what is due after a step.
     fn after(&mut self, stepped: &Stepped) -> Result<(), TrainError> {
-        let (step, epoch) = (self.progress.step, stepped.record.epoch);
         let histograms = self.output.as_ref().and_then(|output| output.board.as_ref());
         let histograms = histograms.map(|board| board.histograms);
         if histograms.is_some_and(|cadence| self.is_due(cadence, stepped))
             && let Some(board) = self.output.as_mut().and_then(|output| output.board.as_mut())
         {
-            let outputs = &stepped.outputs;
+            let (step, outputs) = (self.progress.step, &stepped.outputs);
             board.distributions(step, self.session, outputs, self.program, self.recipe)?;
         }
-        let cadence = self.evaluation.as_ref().map(|evaluation| evaluation.recipe.every);
-        if cadence.is_some_and(|cadence| self.is_due(cadence, stepped)) {
-            self.evaluate()?;
-            // Logged before the checkpoint is written, so that a run resumed from it has the
-            // line.
-            let event = Event::Evaluation { step, epoch, metrics: &self.metrics };
-            report(event, &mut self.output, self.observe)?;
-        }
-        if self.is_due(self.recipe.checkpoint, stepped)
+        let is_best = self.evaluate_due(stepped)?;
+        if (is_best || self.is_due(self.recipe.checkpoint, stepped))
             && let Some(output) = &mut self.output
         {
             output.checkpoint(self.session, &self.progress, self.observe)?;
@@ -253,33 +261,91 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Evaluates the model, if the recipe does.
-    fn evaluate(&mut self) -> Result<(), TrainError> {
-        let step = self.progress.step;
-        if let Some(evaluation) = &mut self.evaluation {
-            self.metrics = evaluation.run(self.session, Some(step), self.output.as_ref())?;
-            self.evaluated = Some(step);
+    /// Runs the evaluations that are due after a step, and takes the watched number. If early
+    /// stopping ends the run by it, all evaluations are due. Returns whether the step is among the
+    /// best.
+    fn evaluate_due(&mut self, stepped: &Stepped) -> Result<bool, TrainError> {
+        let (step, epoch) = (self.progress.step, stepped.record.epoch);
+        let recipe = self.recipe;
+        let watched = recipe.monitoring.watched.as_ref().map(|watched| watched.metric.as_str());
+        let mut value = stepped.epoch_loss.filter(|_| watched == Some(EPOCH_LOSS));
+        let mut is_best = false;
+        let take = |progress: &mut Progress, value: &mut Option<f64>| {
+            let value = value.take();
+            value.is_some_and(|value| progress.watch.observe(step, value, &recipe.monitoring))
+        };
+        // The first round may end the run, and the second one does what is due then.
+        for _ in 0..2 {
+            for n in 0..self.evaluations.len() {
+                let cadence = self.evaluations[n].evaluation.recipe.every;
+                if self.evaluations[n].after == Some(step) || !self.is_due(cadence, stepped) {
+                    continue;
+                }
+                self.evaluate(n)?;
+                let on_cadence = self.is_on_cadence(cadence, stepped);
+                let Evaluated { evaluation: Evaluation { set, .. }, measured, .. } =
+                    &self.evaluations[n];
+                let Measured { metrics, matrices } = measured;
+                if on_cadence {
+                    let is_watched = |name: &str| watched == Some(&*qualified(*set, name));
+                    let found = metrics.iter().find(|(name, _)| is_watched(name));
+                    value = value.or(found.map(|(_, value)| *value));
+                }
+                // Logged before the checkpoint is written, so that a run resumed from it has the
+                // line.
+                let event = Event::Evaluation { step, epoch, set: *set, metrics, matrices };
+                report(event, &mut self.output, self.observe)?;
+            }
+            is_best |= take(&mut self.progress, &mut value);
         }
+        Ok(is_best)
+    }
+
+    /// Runs an evaluation after the current step.
+    fn evaluate(&mut self, number: usize) -> Result<(), TrainError> {
+        let step = self.progress.step;
+        let evaluated = &mut self.evaluations[number];
+        let output = self.output.as_ref();
+        evaluated.measured = evaluated.evaluation.run(self.session, Some(step), output)?;
+        evaluated.after = Some(step);
         Ok(())
     }
 
     /// Writes the results.
     fn end(mut self) -> Result<Report, TrainError> {
-        if self.evaluated != Some(self.progress.step) {
-            // No step was left, or the run was stopped after the evaluations of its last step; the
-            // metrics are still reported.
-            self.evaluate()?;
+        for number in 0..self.evaluations.len() {
+            if self.evaluations[number].after != Some(self.progress.step) {
+                // No step was left, or the run was stopped after the evaluations of its last step;
+                // the metrics are still reported.
+                self.evaluate(number)?;
+            }
+        }
+        let watch = &self.progress.watch;
+        if self.stops_early()
+            && self.progress.step < self.total
+            && let Some(watched) = &self.recipe.monitoring.watched
+            && let Some((best_step, best)) = watch.improved
+        {
+            let (step, waited) = (self.progress.step, watch.waited);
+            let event = Event::EarlyStop { step, watched, waited, best, best_step };
+            report(event, &mut self.output, self.observe)?;
         }
         if let Some(mut output) = self.output {
             // The last step has written a checkpoint, unless the run was stopped after it.
             output.checkpoint(self.session, &self.progress, self.observe)?;
-            output.weights(self.session, self.program, self.recipe)?;
+            output.weights(self.session, self.program, self.recipe, &self.progress)?;
+        }
+        let mut metrics = Vec::new();
+        for Evaluated { evaluation, measured, .. } in self.evaluations {
+            let of_set = measured.metrics.into_iter();
+            metrics.extend(of_set.map(|(name, v)| (qualified(evaluation.set, &name), v)));
         }
         Ok(Report {
             steps: self.progress.step,
             stopped: self.progress.step < self.total,
             resumed_at: self.resumed_at,
-            metrics: self.metrics,
+            metrics,
+            best: self.progress.watch.best,
         })
     }
 }

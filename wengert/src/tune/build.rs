@@ -6,8 +6,8 @@ use crate::operators::value_aux_and_grad;
 use crate::optim::{GRAD_NORM, global_norm};
 use crate::program::{INIT, drawn};
 use crate::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe, Transform,
 };
 use std::collections::BTreeMap;
 use wengert_compiler::rewrite::tidy;
@@ -160,5 +160,6 @@ pub(super) fn recipe(tuning: &Tuning, model: &Model<'_>, has_init: bool) -> Reci
         checkpoint: Cadence::Epochs(1),
         key_seed: tuning.seed,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }

@@ -3,8 +3,8 @@
 use crate::says;
 use wengert::prelude::*;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe,
 };
 
 /// A program with a training step over the inputs `x` and `y`, and a recipe for it.
@@ -32,6 +32,7 @@ fn program() -> (Program, Recipe) {
         checkpoint: Cadence::Never,
         key_seed: 0,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     recipe.verify_for(&program).unwrap();
     (program, recipe)

@@ -13,8 +13,8 @@ use wengert::data::{Arrays, safetensors};
 use wengert::optim::{GRAD_NORM, Rate, Sgd, global_norm};
 use wengert::random::SplitMix64;
 use wengert::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
-    StepRecipe, Transform,
+    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
+    Monitoring, Recipe, StepRecipe, Transform,
 };
 use wengert::train::batches::Schedule;
 use wengert::train::{Event, Flow, Options, Report, TrainError, checkpoint, evaluate, train};
@@ -97,6 +97,7 @@ fn recipe() -> Recipe {
         checkpoint: Cadence::Steps(3),
         key_seed: 5,
         precision: None,
+        monitoring: Monitoring::default(),
     }
 }
 

@@ -21,6 +21,7 @@
 //! | `recipe` | [`Recipe`] | the training recipe; may be absent |
 //! | `precision` | [`Precision`] | the recipe's policy of precision; may be absent |
 //! | `precision.dtypes` | [`PrecisionDtypes`] | what else that policy gives dtypes, and for which functions; absent if nothing, and for all |
+//! | `monitoring` | [`Monitoring`] | what the recipe's run watches; absent if nothing, and with the usual checkpoints |
 //! | `weights` | – | a safetensors image of the variables; may be absent |
 //! | `weights.file` | – | instead of `weights`: the name of a safetensors file in the same folder |
 //!
@@ -29,6 +30,7 @@
 
 pub mod literals;
 pub mod locations;
+pub mod monitoring;
 pub mod plan;
 pub mod precision;
 pub mod program;
@@ -303,8 +305,52 @@ pub struct Metric {
     pub name: String,
     /// The output that it aggregates.
     pub output: String,
-    /// `mean`, `per_example` or `sum`.
+    /// The text of an aggregate, such as `mean`, `per_example`, `sum`, `auc:labels`.
     pub aggregate: String,
+}
+
+/// Section `monitoring`; [`crate::recipe::Monitoring`] defines the fields.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Monitoring {
+    /// Further evaluations.
+    pub sets: Vec<EvaluationSet>,
+    /// The watched number.
+    pub watched: Option<Watched>,
+    /// When the run ends early.
+    pub early_stopping: Option<EarlyStopping>,
+    /// Number of last checkpoints that are kept.
+    pub last: u64,
+    /// Number of best checkpoints that are kept.
+    pub best: u64,
+    /// Whether the weights are those of the best checkpoint.
+    pub weights_of_best: bool,
+}
+
+/// An evaluation with a name.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct EvaluationSet {
+    /// Its name.
+    pub name: String,
+    /// The evaluation.
+    pub evaluate: Evaluate,
+}
+
+/// A watched number.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Watched {
+    /// Its name.
+    pub metric: String,
+    /// Whether more is better.
+    pub is_greater_better: bool,
+}
+
+/// When a run ends early.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct EarlyStopping {
+    /// Evaluations without an improvement.
+    pub patience: u64,
+    /// Bits of an f64: an improvement is greater.
+    pub min_change: u64,
 }
 
 /// A span of training.

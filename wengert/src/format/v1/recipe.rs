@@ -1,12 +1,11 @@
 //! Recipes to and from version 1.
 
 use super as v1;
-use crate::format::container::damaged;
 use crate::recipe::{
-    Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Recipe,
+    Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric, Monitoring, Recipe,
     StepRecipe, Transform,
 };
-use wengert_core::{DType, Result, Scalar};
+use wengert_core::{DType, Diagnostic, Result, Scalar};
 
 /// Converts a recipe to a record.
 pub fn to_record(recipe: &Recipe) -> v1::Recipe {
@@ -15,13 +14,7 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
         step: recipe.step.function.clone(),
         step_inputs: recipe.step.inputs.iter().map(input_to).collect(),
         loss: recipe.step.loss.clone(),
-        evaluate: recipe.evaluate.as_ref().map(|evaluate| v1::Evaluate {
-            function: evaluate.function.clone(),
-            inputs: evaluate.inputs.iter().map(input_to).collect(),
-            batch_size: evaluate.batch_size,
-            metrics: evaluate.metrics.iter().map(metric_to).collect(),
-            every: cadence_to(evaluate.every),
-        }),
+        evaluate: recipe.evaluate.as_ref().map(evaluate_to),
         batch_size: recipe.batches.size,
         shuffle: recipe.batches.shuffle,
         smaller_last_batch: recipe.batches.last == LastBatch::Smaller,
@@ -35,34 +28,17 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
 }
 
 /// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
-/// must pass [`Recipe::verify`]. The policy of precision has a section of its own.
+/// must pass [`Recipe::verify`]. The policy of precision and what the run watches have sections of
+/// their own.
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
-    let inputs = |inputs: Vec<v1::RecipeInput>| {
-        inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>()
-    };
     let recipe = Recipe {
         init: record.init,
         step: StepRecipe {
             function: record.step,
-            inputs: inputs(record.step_inputs)?,
+            inputs: inputs_from(record.step_inputs)?,
             loss: record.loss,
         },
-        evaluate: record
-            .evaluate
-            .map(|evaluate| -> Result<EvaluateRecipe> {
-                Ok(EvaluateRecipe {
-                    function: evaluate.function,
-                    inputs: inputs(evaluate.inputs)?,
-                    batch_size: evaluate.batch_size,
-                    metrics: evaluate
-                        .metrics
-                        .into_iter()
-                        .map(metric_from)
-                        .collect::<Result<_>>()?,
-                    every: cadence_from(evaluate.every),
-                })
-            })
-            .transpose()?,
+        evaluate: record.evaluate.map(evaluate_from).transpose()?,
         batches: Batches {
             size: record.batch_size,
             shuffle: record.shuffle,
@@ -75,9 +51,34 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
         checkpoint: cadence_from(record.checkpoint),
         key_seed: record.key_seed,
         precision: None,
+        monitoring: Monitoring::default(),
     };
     recipe.verify()?;
     Ok(recipe)
+}
+
+pub(super) fn evaluate_to(evaluate: &EvaluateRecipe) -> v1::Evaluate {
+    v1::Evaluate {
+        function: evaluate.function.clone(),
+        inputs: evaluate.inputs.iter().map(input_to).collect(),
+        batch_size: evaluate.batch_size,
+        metrics: evaluate.metrics.iter().map(metric_to).collect(),
+        every: cadence_to(evaluate.every),
+    }
+}
+
+pub(super) fn evaluate_from(record: v1::Evaluate) -> Result<EvaluateRecipe> {
+    Ok(EvaluateRecipe {
+        function: record.function,
+        inputs: inputs_from(record.inputs)?,
+        batch_size: record.batch_size,
+        metrics: record.metrics.into_iter().map(metric_from).collect::<Result<_>>()?,
+        every: cadence_from(record.every),
+    })
+}
+
+fn inputs_from(inputs: Vec<v1::RecipeInput>) -> Result<Vec<InputRecipe>> {
+    inputs.into_iter().map(input_from).collect()
 }
 
 fn input_to(input: &InputRecipe) -> v1::RecipeInput {
@@ -115,24 +116,19 @@ fn input_from(record: v1::RecipeInput) -> Result<InputRecipe> {
     })
 }
 
-const AGGREGATES: [(Aggregate, &str); 3] =
-    [(Aggregate::Mean, "mean"), (Aggregate::PerExample, "per_example"), (Aggregate::Sum, "sum")];
-
 fn metric_to(metric: &Metric) -> v1::Metric {
-    let name = AGGREGATES
-        .iter()
-        .find(|(a, _)| *a == metric.aggregate)
-        .expect("the table has every aggregate")
-        .1;
-    v1::Metric { name: metric.name.clone(), output: metric.output.clone(), aggregate: name.into() }
+    v1::Metric {
+        name: metric.name.clone(),
+        output: metric.output.clone(),
+        aggregate: metric.aggregate.to_string(),
+    }
 }
 
 fn metric_from(record: v1::Metric) -> Result<Metric> {
-    let aggregate = AGGREGATES
-        .iter()
-        .find(|(_, name)| *name == record.aggregate)
-        .ok_or_else(|| damaged(format!("recipe: unknown aggregate `{}`", record.aggregate)))?
-        .0;
+    let aggregate = record.aggregate.parse();
+    let aggregate = aggregate.map_err(|error: Diagnostic| {
+        error.context(format_args!("recipe: metric `{}`", record.name))
+    })?;
     Ok(Metric { name: record.name, output: record.output, aggregate })
 }
 
@@ -153,7 +149,7 @@ fn cadence_from(record: Option<v1::Period>) -> Cadence {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::format::codec;
 
@@ -176,11 +172,11 @@ mod tests {
                 function: "evaluate".into(),
                 inputs: vec![InputRecipe::new("x", "x_test")],
                 batch_size: 360,
-                metrics: AGGREGATES
-                    .map(|(aggregate, name)| Metric {
+                metrics: ["mean", "per_example", "sum", "elements:w", "auc:y", "f1.macro:3:y"]
+                    .map(|name| Metric {
                         name: name.into(),
                         output: "correct".into(),
-                        aggregate,
+                        aggregate: name.parse().unwrap(),
                     })
                     .to_vec(),
                 every: Cadence::Epochs(2),
@@ -190,6 +186,7 @@ mod tests {
             checkpoint: Cadence::Steps(100),
             key_seed: 9,
             precision: None,
+            monitoring: Monitoring::default(),
         }
     }
 
