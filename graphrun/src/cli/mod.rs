@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod derivatives;
+mod find_rate;
 mod monitoring;
 mod onnx;
 mod reports;
@@ -9,6 +10,7 @@ mod run;
 
 use clap::{Args, Parser, Subcommand};
 pub use derivatives::*;
+pub use find_rate::*;
 pub use monitoring::*;
 pub use onnx::*;
 pub use reports::*;

@@ -82,6 +82,9 @@ pub struct TuningArgs {
     /// With --train: the learning rate. The default is 1e-3.
     #[arg(long, value_name = "RATE", requires = "train")]
     pub learning_rate: Option<f64>,
+    /// With --train: let `graphrun train --find-rate` try other learning rates.
+    #[arg(long, requires = "train")]
+    pub settable_rate: bool,
     /// With --train: examples in a batch. The default is 32.
     #[arg(long, value_name = "N", requires = "train")]
     pub batch: Option<u64>,

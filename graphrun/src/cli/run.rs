@@ -109,8 +109,11 @@ pub struct TrainArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// Folder for checkpoints, log and trained weights.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "find_rate")]
+    pub out: Option<PathBuf>,
+    /// The learning-rate finder.
+    #[command(flatten)]
+    pub rates: FindRateArgs,
     /// Continue from the folder's newest checkpoint, or from the previous one if the newest is
     /// damaged.
     #[arg(long)]

@@ -97,6 +97,7 @@ fn train(args: &ImportArgs, model: onnx::Model, out: &Path, console: &mut Consol
         tuning.optimizer = name.parse()?;
     }
     tuning.learning_rate = learning_rate.unwrap_or(tuning.learning_rate);
+    tuning.settable_rate = args.tuning.settable_rate;
     tuning.batch = batch.unwrap_or(tuning.batch);
     tuning.epochs = epochs.unwrap_or(tuning.epochs);
     tuning.seed = seed.unwrap_or(tuning.seed);

@@ -7,6 +7,7 @@ pub mod devices;
 pub mod dump;
 pub mod evaluate;
 pub mod export;
+mod find_rate;
 mod frontier;
 pub mod import;
 pub mod inspect;

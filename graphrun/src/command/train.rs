@@ -1,5 +1,6 @@
 //! `graphrun train`: training by the recipe in a file.
 
+use super::find_rate::Search;
 use super::monitoring::{Sets, apply};
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
@@ -32,7 +33,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let interrupt = Interrupt::listen()?;
     let options = Options {
         length,
-        folder: Some(&args.out),
+        folder: args.out.as_deref(),
         resume: args.resume,
         weights: (!weights.is_empty()).then_some(&weights),
         partial: args.partial,
@@ -47,6 +48,13 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         stop: Some(interrupt.flag()),
     };
     let mut session = Session::open_with(device, &choices)?;
+    let Some(out) = &args.out else {
+        // The finder alone goes without a folder.
+        let (program, data) = (&source.file()?.program, &arrays);
+        let (steps, range, is_json) = (args.steps, args.rates.rate_range, args.json);
+        let search = Search { program, recipe: &recipe, data, options, steps, range, is_json };
+        return search.run(&mut session, &interrupt, console);
+    };
     let bar = bar(console);
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
@@ -82,7 +90,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         }
     };
     broken?;
-    let weights = args.out.join(WEIGHTS);
+    let weights = out.join(WEIGHTS);
     if args.json {
         console.line(json!({
             "event": "done",
@@ -199,7 +207,7 @@ fn quantities(record: &StepRecord) -> Vec<String> {
 }
 
 /// The message for the error stream, if any.
-fn warning(event: &Event<'_>) -> Option<Diagnostic> {
+pub(super) fn warning(event: &Event<'_>) -> Option<Diagnostic> {
     match event {
         Event::Partial { differences } => {
             Some(diagnostic!("the weights do not fit the program: {differences}"))

@@ -66,6 +66,6 @@ pub fn top_k_hits(scores: &Tensor, labels: &Tensor, k: usize) -> Tensor {
         );
     }
     let (_, classes) = scores.top_k(k, -1);
-    let label = labels.convert(DType::I64).unsqueeze(-1).broadcast_to(&classes.shape().to_vec());
+    let label = labels.convert(DType::I64).unsqueeze(-1).broadcast_to(classes.shape());
     classes.convert(DType::I64).eq(&label).any_axes(-1).convert(DType::F32)
 }

@@ -77,7 +77,7 @@ pub use groups::Groups;
 pub use lion::Lion;
 pub use loss_scale::{LEAST_LOSS_SCALE, LOSS_SCALE, LossScale, SKIPPED, Scaled, scales_loss};
 pub use muon::Muon;
-pub use rate::{LEARNING_RATE, Rate};
+pub use rate::{LEARNING_RATE, Rate, settable_rates};
 pub use rms_prop::RmsProp;
 pub use sgd::Sgd;
 pub use soap::Soap;

@@ -141,10 +141,15 @@ pub(super) fn step<M: Differentiable>(
     for fault in faults.filter_map(Result::err) {
         f.scope().fail(&fault.at(Location::caller(), "updated here"));
     }
-    let counts = rule.counts() || !settings.rate.is_constant();
+    let rate = settings.rate.declared(f, &settings.name);
+    let rest = rule.rest().map(|rest| {
+        let Settings { rate, name, .. } = rest.settings();
+        (rest, rate.declared(f, name))
+    });
+    let counts = rule.counts() || !rate.is_constant();
     let count = counts.then(|| count(f, &settings.name));
     if settings.reports_rate {
-        settings.rate.report(f, count.as_ref());
+        rate.report(f, count.as_ref());
     }
     let variables = variables(f, model, gradient);
     let groups: Vec<&Groups> =
@@ -154,9 +159,9 @@ pub(super) fn step<M: Differentiable>(
     let (mut decays, mut moves) = (Vec::new(), Vec::new());
     let mut is_moved = Vec::new();
     for variable in &variables {
-        let (chosen, groups) = match rule.rest() {
-            Some(rest) if !rule.takes(variable) => (rest, &groups[..]),
-            _ => (rule, &groups[..1]),
+        let (chosen, groups) = match &rest {
+            Some((rest, rate)) if !rule.takes(variable) => ((*rest, rate), &groups[..]),
+            _ => ((rule, &rate), &groups[..1]),
         };
         let Some([decay, travel]) = turn(f, settings, chosen, groups, count.as_ref(), variable)
         else {
@@ -191,7 +196,7 @@ pub(super) fn step<M: Differentiable>(
 fn turn(
     f: &mut FunctionBuilder,
     settings: &Settings,
-    rule: &dyn Rule,
+    (rule, rate): (&dyn Rule, &Rate),
     groups: &[&Groups],
     step: Option<&Tensor>,
     variable: &Variable,
@@ -214,7 +219,7 @@ fn turn(
     if decays && rule.decay() == Decay::Gradient {
         gradient = gradient + &value * own.weight_decay;
     }
-    let (name, storage, rate) = (&own.name, &settings.storage, own.rate.scaled(factor));
+    let (name, storage, rate) = (&own.name, &settings.storage, rate.scaled(factor));
     let turn = Turn { variable, name, storage, rate, step, value, gradient };
     let travel = rule.travel(f, &turn);
     let decay = (decays && rule.decay() == Decay::Decoupled)

@@ -44,6 +44,7 @@ pub mod check_data;
 pub mod checkpoint;
 mod evaluate;
 pub mod event;
+mod find_rate;
 mod folder;
 mod functions;
 pub mod lock;
@@ -67,6 +68,7 @@ use wengert_core::{Diagnostic, Result};
 pub use board::TensorBoard;
 pub use evaluate::{Evaluated, evaluate, evaluate_set};
 pub use event::{Event, Flow, StepRecord};
+pub use find_rate::{RateCurve, RateSearch, RateTrial, SKIPPED, find_rate};
 pub use metrics::Confusion;
 pub use watch::Watch;
 

@@ -3,7 +3,7 @@
 use super::model::Model;
 use super::{EVALUATE, STEP, Tuning};
 use crate::operators::value_aux_and_grad;
-use crate::optim::{GRAD_NORM, global_norm};
+use crate::optim::{GRAD_NORM, Rate, global_norm};
 use crate::program::{INIT, drawn};
 use crate::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
@@ -91,7 +91,9 @@ pub(super) fn step(
         for (path, value) in model.replaced().zip(&next) {
             f.update(path, value);
         }
-        tuning.optimizer.step(f, tuning.learning_rate, &taken.trained, &gradient);
+        let rate = Rate::from(tuning.learning_rate);
+        let rate = if tuning.settable_rate { rate.settable() } else { rate };
+        tuning.optimizer.step(f, rate, &taken.trained, &gradient);
         f.output("loss", &loss);
         f.output(GRAD_NORM, global_norm(&gradient));
     });

@@ -78,6 +78,8 @@ pub struct Tuning {
     pub optimizer: Optimizer,
     /// The learning rate.
     pub learning_rate: f64,
+    /// Whether a session can [set](crate::optim::Rate::settable) the learning rate.
+    pub settable_rate: bool,
     /// Examples in a batch.
     pub batch: u64,
     /// Passes over all examples.
@@ -104,6 +106,7 @@ impl Tuning {
             loss,
             optimizer: Optimizer::AdamW,
             learning_rate: 1e-3,
+            settable_rate: false,
             batch: 32,
             epochs: 10,
             seed: 1,

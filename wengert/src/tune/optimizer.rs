@@ -1,6 +1,6 @@
 //! The optimisers of a model that is trained after import.
 
-use crate::optim::{Adafactor, Adagrad, Adam, AdamW, Lion, Muon, RmsProp, Sgd, Soap};
+use crate::optim::{Adafactor, Adagrad, Adam, AdamW, Lion, Muon, Rate, RmsProp, Sgd, Soap};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -68,7 +68,7 @@ impl Optimizer {
     pub(super) fn step(
         self,
         f: &mut FunctionBuilder,
-        rate: f64,
+        rate: Rate,
         variables: &BTreeMap<String, Tensor>,
         gradient: &BTreeMap<String, Tensor>,
     ) {

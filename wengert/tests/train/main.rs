@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod faults;
+mod monitoring;
 mod scaled;
 
 use std::path::Path;
@@ -159,7 +160,9 @@ fn a_run_learns_reports_and_writes_its_files() {
         }
         Event::Evaluation { .. } => evaluations += 1,
         Event::Checkpoint { .. } => checkpoints += 1,
-        Event::Partial { .. } | Event::Damaged { .. } => panic!("{event:?}"),
+        Event::Partial { .. } | Event::Damaged { .. } | Event::EarlyStop { .. } => {
+            panic!("{event:?}")
+        }
     })
     .unwrap();
     assert_eq!(
@@ -433,20 +436,20 @@ fn recipes_that_do_not_fit_are_named() {
 
 /// Starts a test as a child that trains, kills it at random moments, and compares with an
 /// uninterrupted run. The child calls this function, too.
-fn is_killed(test: &str, program: &Program) {
+fn is_killed(test: &str, program: &Program, recipe: &Recipe) {
     const CHILD: &str = "WENGERT_TEST_TRAIN_FOLDER";
     if let Some(folder) = std::env::var_os(CHILD) {
         let folder: &Path = folder.as_ref();
         let resume = checkpoint::list(folder).is_ok_and(|found| !found.is_empty());
         let options = Options { folder: Some(folder), resume, ..Options::default() };
         // A pause after each step leaves time to kill the run in the middle.
-        run(&recipe(), program, options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
+        run(recipe, program, options, &mut |_| std::thread::sleep(Duration::from_micros(300)))
             .unwrap();
         return;
     }
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = Options { folder: Some(whole.path()), ..Options::default() };
-    run(&recipe(), program, options, &mut |_| {}).unwrap();
+    run(recipe, program, options, &mut |_| {}).unwrap();
     let start = || {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
@@ -470,11 +473,11 @@ fn is_killed(test: &str, program: &Program) {
 
 #[test]
 fn runs_that_are_killed_end_with_the_same_bits() {
-    is_killed("runs_that_are_killed_end_with_the_same_bits", &program(0.05));
+    is_killed("runs_that_are_killed_end_with_the_same_bits", &program(0.05), &recipe());
 }
 
 #[test]
 fn runs_in_f16_that_are_killed_end_with_the_same_bits() {
     let program = scaled::program(scaled::often(), 256.0);
-    is_killed("runs_in_f16_that_are_killed_end_with_the_same_bits", &program);
+    is_killed("runs_in_f16_that_are_killed_end_with_the_same_bits", &program, &recipe());
 }

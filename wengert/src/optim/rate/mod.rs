@@ -6,10 +6,23 @@ mod decay;
 use std::fmt;
 use std::rc::Rc;
 use wengert_core::build::FunctionBuilder;
-use wengert_core::{DType, Diagnostic, Location, Tensor};
+use wengert_core::graph::{Function, InputRole};
+use wengert_core::{DType, Diagnostic, Initializer, Literal, Location, Tensor, TensorType};
 
 /// The name of a step function's output that a training log shows as the learning rate.
 pub const LEARNING_RATE: &str = "learning_rate";
+
+/// The variables of a step function that set its learning rates: those of
+/// [settable](Rate::settable) rates.
+pub fn settable_rates(function: &Function) -> Vec<&str> {
+    let is_rate = |(n, name): &(usize, &str)| {
+        let of_optimiser = name.strip_suffix(LEARNING_RATE).is_some_and(|n| n.ends_with('.'));
+        let is_param = function.inputs[*n].role == InputRole::Param;
+        of_optimiser && is_param && *function.input_type(*n) == TensorType::scalar(DType::F32)
+    };
+    let names = function.inputs.iter().map(|input| input.name.as_str());
+    names.enumerate().filter(is_rate).map(|(_, name)| name).collect()
+}
 
 /// A learning rate: a number, or a function of the step.
 ///
@@ -25,13 +38,16 @@ pub const LEARNING_RATE: &str = "learning_rate";
 /// | [`Rate::one_cycle`] | up and down along cosines | `OneCycleLR` |
 /// | [`Rate::scheduled`] | any function of the step | |
 ///
-/// [`Rate::warmup`] puts a warm-up before any of them. A schedule is a part of the graph and is
+/// [`Rate::warmup`] puts a warm-up before any of them, and [`Rate::settable`] lets a session set
+/// the rate. A schedule is a part of the graph and is
 /// computed in f32, from the optimiser's counter of steps, so a run that is resumed continues it.
 #[derive(Clone)]
 pub struct Rate {
     kind: Kind,
     /// Multiplies a scheduled rate.
     factor: f64,
+    /// Whether a variable of the session replaces it.
+    is_settable: bool,
 }
 
 #[derive(Clone)]
@@ -44,7 +60,7 @@ impl Rate {
     /// A rate that depends on the step: `f` maps the step's number, a scalar f32 that is 1 at the
     /// first step, to a scalar f32.
     pub fn scheduled(f: impl Fn(&Tensor) -> Tensor + 'static) -> Self {
-        Rate { kind: Kind::Scheduled(Rc::new(f)), factor: 1.0 }
+        Rate { kind: Kind::Scheduled(Rc::new(f)), factor: 1.0, is_settable: false }
     }
 
     /// This rate with a warm-up before it: over the first `steps` steps it rises linearly to the
@@ -64,6 +80,32 @@ impl Rate {
             let scheduled = (step - (steps - 1.0)).max(1.0);
             let rate = self.times(&step.ones_like(), Some(&scheduled));
             rate * (step * (1.0 / steps)).min(1.0)
+        })
+    }
+
+    /// This rate, which a session can replace: the optimiser takes a parameter, a scalar f32 called
+    /// `learning_rate` after its own name, e.g. `adamw.learning_rate`. While it is negative, as it
+    /// begins, the rate is that of the schedule. Otherwise it is the rate.
+    /// [`find_rate`](crate::train::find_rate) sets it.
+    ///
+    /// A constant rate is then rounded to f32, as a schedule is.
+    #[must_use]
+    pub fn settable(self) -> Self {
+        Rate { is_settable: true, ..self }
+    }
+
+    /// The rate with the parameter that sets it, which is declared under the optimiser's name.
+    pub(super) fn declared(&self, f: &mut FunctionBuilder, name: &str) -> Rate {
+        if !self.is_settable {
+            return self.clone();
+        }
+        let unset = Initializer::Constant(Literal::from(-1.0f32));
+        let variable = Tensor::variable(TensorType::scalar(DType::F32), unset);
+        let set = f.param(&format!("{name}.{LEARNING_RATE}"), variable);
+        let schedule = Rate { is_settable: false, ..self.clone() };
+        Rate::scheduled(move |step| {
+            let rate = schedule.times(&step.ones_like(), Some(step));
+            set.lt(0.0).select(&rate, &set)
         })
     }
 
@@ -121,7 +163,7 @@ impl Rate {
 
 impl From<f64> for Rate {
     fn from(rate: f64) -> Self {
-        Rate { kind: Kind::Constant(rate), factor: 1.0 }
+        Rate { kind: Kind::Constant(rate), factor: 1.0, is_settable: false }
     }
 }
 
