@@ -8,10 +8,14 @@
 
 use crate::data::{Arrays, listed};
 use crate::precision::{Precision, cast_to_param};
+use crate::transform::Examples;
 use std::borrow::Cow;
 use std::fmt;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
-use wengert_core::{DType, Diagnostic, Literal, Result, Scalar, diagnostic};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+
+pub use crate::data::loader::Blocks;
+pub use crate::transform::Transform;
 
 /// How a program is trained.
 #[derive(Clone, PartialEq, Debug)]
@@ -85,13 +89,93 @@ impl InputRecipe {
         self
     }
 
-    /// Applies the transforms.
-    pub fn apply(&self, batch: Literal) -> Result<Literal> {
-        self.transforms.iter().try_fold(batch, |batch, transform| transform.apply(&batch)).map_err(
-            |error| {
-                error.context(format_args!("array `{}` for input `{}`", self.array, self.input))
-            },
-        )
+    /// Applies the transforms to a batch of these examples.
+    pub fn apply(&self, batch: Literal, examples: &Examples<'_>) -> Result<Literal> {
+        let mut transforms = self.transforms.iter();
+        transforms
+            .try_fold(batch, |batch, transform| transform.apply(&batch, examples))
+            .map_err(|error| self.error(error))
+    }
+
+    /// An error of a transform.
+    pub(crate) fn error(&self, error: Diagnostic) -> Diagnostic {
+        error.context(format_args!("array `{}` for input `{}`", self.array, self.input))
+    }
+}
+
+/// How batches are drawn.
+    pub batches: Batches,
+    /// How long to train unless the caller overrides it.
+    pub length: Length,
+    /// When checkpoints are written, apart from the one at the end.
+    pub checkpoint: Cadence,
+    /// Seed of all keys: of `init`, and of each step (see [`Recipe::key_for`]).
+    pub key_seed: u64,
+    /// The policy under which the functions are trained and evaluated; `None`: as they are.
+    pub precision: Option<Precision>,
+}
+
+/// The training step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepRecipe {
+    /// Name of the function.
+    pub function: String,
+    /// Where its data inputs come from.
+    pub inputs: Vec<InputRecipe>,
+    /// The output to minimise. It is checked for NaN and logged after every step.
+    pub loss: String,
+}
+
+/// The evaluation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EvaluateRecipe {
+    /// Name of the function.
+    pub function: String,
+    /// Where its data inputs come from.
+    pub inputs: Vec<InputRecipe>,
+    /// Examples in a batch.
+    pub batch_size: u64,
+    /// The metrics reported, over all examples.
+    pub metrics: Vec<Metric>,
+    /// How often.
+    pub every: Cadence,
+}
+
+/// Where an input comes from. The first axis of the array counts the examples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputRecipe {
+    /// Name of the function's input.
+    pub input: String,
+    /// Name of the array in the data file.
+    pub array: String,
+    /// Transforms of a batch, in order.
+    pub transforms: Vec<Transform>,
+}
+
+impl InputRecipe {
+    /// The array `array` without transforms.
+    pub fn new(input: impl Into<String>, array: impl Into<String>) -> Self {
+        InputRecipe { input: input.into(), array: array.into(), transforms: Vec::new() }
+    }
+
+    /// Adds a transform.
+    #[must_use]
+    pub fn then(mut self, transform: Transform) -> Self {
+        self.transforms.push(transform);
+        self
+    }
+
+    /// Applies the transforms to a batch of these examples.
+    pub fn apply(&self, batch: Literal, examples: &Examples<'_>) -> Result<Literal> {
+        let mut transforms = self.transforms.iter();
+        transforms
+            .try_fold(batch, |batch, transform| transform.apply(&batch, examples))
+            .map_err(|error| self.error(error))
+    }
+
+    /// An error of a transform.
+    pub(crate) fn error(&self, error: Diagnostic) -> Diagnostic {
+        error.context(format_args!("array `{}` for input `{}`", self.array, self.input))
     }
 }
 
@@ -137,6 +221,9 @@ pub struct Batches {
     /// With a seed, every epoch has its own random order of all examples; without, the order is
     /// that of the data.
     pub shuffle: Option<u64>,
+    /// With a seed: shuffles blocks of consecutive rows, and rows within windows of blocks, so
+    /// that data on a disk are read block by block. Without blocks, any row may follow any other.
+    pub blocks: Option<Blocks>,
     /// Treatment of an incomplete last batch of an epoch.
     pub last: LastBatch,
 }
@@ -212,6 +299,10 @@ impl Recipe {
             Cadence::Steps(n) | Cadence::Epochs(n) => positive(what, n),
         };
         positive("the batch size", self.batches.size)?;
+        if let Some(blocks) = self.batches.blocks {
+            positive("the number of rows of a block", blocks.rows)?;
+            positive("the number of blocks of a window", blocks.window)?;
+        }
         cadence("the checkpoint cadence", self.checkpoint)?;
         let distinct = |inputs: &[InputRecipe]| {
             inputs.iter().enumerate().try_for_each(|(i, input)| {
@@ -221,13 +312,23 @@ impl Recipe {
                 }
             })
         };
+        let sensible = |inputs: &[InputRecipe]| {
+            inputs.iter().try_for_each(|input| {
+                let mut transforms = input.transforms.iter();
+                transforms
+                    .try_for_each(Transform::verify)
+                    .map_err(|error| input.error(error).context("recipe"))
+            })
+        };
         distinct(&self.step.inputs)?;
+        sensible(&self.step.inputs)?;
         if self.step.inputs.is_empty() {
             return Err(Diagnostic::new("recipe: the training step has no data input")
                 .help("bind at least one input to an array: its first axis counts the examples"));
         }
         if let Some(evaluate) = &self.evaluate {
             distinct(&evaluate.inputs)?;
+            sensible(&evaluate.inputs)?;
             positive("the batch size of the evaluation", evaluate.batch_size)?;
             cadence("the cadence of the evaluation", evaluate.every)?;
             if evaluate.inputs.is_empty() {
@@ -330,11 +431,7 @@ impl fmt::Display for Recipe {
             inputs.iter().try_for_each(|input| {
                 write!(f, "  {} = {}", input.input, input.array)?;
                 for transform in &input.transforms {
-                    match transform {
-                        Transform::Convert(dtype) => write!(f, " | convert {dtype}")?,
-                        Transform::Scale(by) => write!(f, " | scale {by}")?,
-                        Transform::Offset(by) => write!(f, " | offset {by}")?,
-                    }
+                    write!(f, " | {transform}")?;
                 }
                 writeln!(f)
             })
@@ -367,8 +464,14 @@ impl fmt::Display for Recipe {
         };
         write!(f, "batches of {}, the last {last}, ", self.batches.size)?;
         match self.batches.shuffle {
-            Some(seed) => writeln!(f, "shuffled with seed {seed}")?,
-            None => writeln!(f, "in order")?,
+            Some(seed) => write!(f, "shuffled with seed {seed}")?,
+            None => write!(f, "in order")?,
+        }
+        match self.batches.blocks {
+            Some(Blocks { rows, window }) => {
+                writeln!(f, ", in blocks of {rows} rows and windows of {window} blocks")?;
+            }
+            None => writeln!(f)?,
         }
         match self.length {
             Length::Epochs(n) => writeln!(f, "train for {n} epochs")?,
@@ -393,6 +496,8 @@ impl fmt::Display for Cadence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transform::Draws;
+    use wengert_core::{DType, Scalar};
 
     #[test]
     fn transforms_round_once() {
@@ -402,31 +507,14 @@ mod tests {
             .then(Transform::Scale(Scalar::of(0.1f32)))
             .then(Transform::Offset(Scalar::of(-0.5f32)));
         let expected: Vec<f32> = [0.0f32, 3.0, 16.0].iter().map(|p| p * 0.1 + -0.5).collect();
-        assert_eq!(input.apply(pixels.clone()).unwrap().as_slice::<f32>().unwrap(), expected);
+        let examples = Examples::of(&[0, 1, 2], Draws::new(0, 0));
+        let made = input.apply(pixels.clone(), &examples).unwrap();
+        assert_eq!(made.as_slice::<f32>().unwrap(), expected);
         let error = InputRecipe::new("x", "images")
             .then(Transform::Scale(Scalar::of(0.1f32)))
-            .apply(pixels);
+            .apply(pixels, &examples);
         assert!(
             error.unwrap_err().message.contains("array `images` for input `x`: cannot scale u8")
         );
-    }
-
-    #[test]
-    fn every_sum_and_product_of_f32_is_rounded_as_f32_does() {
-        let mut stream = crate::random::SplitMix64::new(5);
-        for _ in 0..20_000 {
-            let (a, b) = (
-                f32::from_bits(stream.next_u64() as u32),
-                f32::from_bits(stream.next_u64() as u32),
-            );
-            if a.is_nan() || b.is_nan() {
-                continue;
-            }
-            let apply = |t: Transform| t.apply(&a.into()).unwrap().get(0);
-            let same =
-                |x: Scalar, y: f32| x == Scalar::of(y) || (x.to_f64().is_nan() && y.is_nan());
-            assert!(same(apply(Transform::Scale(Scalar::of(b))), a * b), "{a} * {b}");
-            assert!(same(apply(Transform::Offset(Scalar::of(b))), a + b), "{a} + {b}");
-        }
     }
 }

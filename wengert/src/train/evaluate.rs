@@ -4,6 +4,7 @@ use super::functions::Evaluation;
 use super::weights::variables;
 use super::{Options, TrainError};
 use crate::data::Arrays;
+use crate::data::source::Source;
 use crate::recipe::Recipe;
 use crate::session::Session;
 use crate::signature::is_variable;
@@ -26,7 +27,7 @@ pub struct Evaluated {
 /// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
 /// ignored.
 ///
-/// Of the options, `weights`, `weights_file`, `data_file` and `allow` count.
+/// Of the options, `weights`, `weights_file`, `data_file`, `data_threads` and `allow` count.
 ///
 /// # Errors
 ///
@@ -38,7 +39,7 @@ pub fn evaluate(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
 ) -> Result<Evaluated, TrainError> {
     recipe.verify_for(program)?;

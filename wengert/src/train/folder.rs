@@ -6,7 +6,8 @@ use super::lock::Lock;
 use super::log::Log;
 use super::{Event, Options, TrainError, WEIGHTS, weights};
 use crate::atomic::cannot;
-use crate::data::{Arrays, bytes, safetensors};
+use crate::data::safetensors;
+use crate::data::source::Source;
 use crate::format::{codec, v1};
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
@@ -20,7 +21,7 @@ pub(super) fn begin<'a>(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'a>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
@@ -92,20 +93,20 @@ fn resume<'a>(
     ))
 }
 
-/// Checksum of all that a run depends on: of program and recipe in the upper half, of the data in
-/// the lower half. The length, the cadence of checkpoints and source locations are excluded.
-fn fingerprint(program: &Program, recipe: &Recipe, data: &Arrays) -> Result<u64> {
+/// Checksum of all that a run depends on: of program and recipe in the upper half, of the data
+/// ([`Source::fingerprint`]) in the lower half. The length, the cadence of checkpoints and source locations are excluded.
+fn fingerprint(program: &Program, recipe: &Recipe, data: &dyn Source) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
     let recipe = Recipe { length: Length::Steps(0), checkpoint: Cadence::Never, ..recipe.clone() };
     let mut made = crc32fast::Hasher::new();
     made.update(&codec::encode("program", &without_locations(record))?);
     made.update(&literals);
     made.update(&codec::encode("recipe", &v1::recipe::to_record(&recipe))?);
-    let mut content = crc32fast::Hasher::new();
-    for (name, array) in data {
-        content.update(format!("{name}:{};", array.ty()).as_bytes());
-        content.update(&bytes::little_endian(array));
+    if let Some(record) = v1::data::to_record(&recipe) {
+        made.update(&codec::encode("recipe.data", &record)?);
     }
+    let mut content = crc32fast::Hasher::new();
+    data.fingerprint(&mut content)?;
     Ok(u64::from(made.finalize()) << 32 | u64::from(content.finalize()))
 }
 

@@ -1,17 +1,19 @@
 //! The functions that training runs, compiled for each batch size that occurs.
 
-use super::batches::{Examples, Schedule};
+use super::batches::{Examples, Schedule, for_each_batch};
 use super::check_data::DataChecks;
 use super::folder::{Output, diverged};
 use super::{Options, TrainError};
-use crate::data::{Arrays, spec};
+use crate::data::source::Source;
+use crate::data::spec;
 use crate::outputs::Outputs;
 use crate::recipe::{Aggregate, Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wengert_core::graph::{InputRole, Program};
-use wengert_core::{Binding, Literal, Location, Result};
+use wengert_core::{Binding, Diagnostic, Literal, Location, Result};
 
 /// A function that is compiled once for every number of examples that occurs.
 pub(super) struct Function<'a> {
@@ -82,8 +84,9 @@ impl<'a> Function<'a> {
 pub(super) struct Evaluation<'a> {
     pub(super) recipe: &'a EvaluateRecipe,
     function: Function<'a>,
-    examples: Examples,
+    examples: Arc<Examples<'a>>,
     schedule: Schedule,
+    threads: Option<usize>,
     key: Literal,
 }
 
@@ -92,17 +95,23 @@ impl<'a> Evaluation<'a> {
         evaluate: &'a EvaluateRecipe,
         program: &'a Program,
         recipe: &Recipe,
-        data: &Arrays,
-        options: Options<'_>,
+        data: &'a dyn Source,
+        options: Options<'a>,
     ) -> Result<Self> {
         let checks =
             DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
-        let examples = Examples::new(&evaluate.inputs, data, &checks)?;
-        let batches =
-            Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
-        let schedule = Schedule::new(examples.count(), batches)?;
+        let examples =
+            Arc::new(Examples::new(&evaluate.inputs, data, checks, recipe.key_seed)?);
+        let batches = Batches {
+            size: evaluate.batch_size,
+            shuffle: None,
+            blocks: None,
+            last: LastBatch::Smaller,
+        };
+        let schedule = Schedule::of(&examples, batches)?;
         let function = Function::new(program, &evaluate.function);
-        Ok(Evaluation { recipe: evaluate, function, examples, schedule, key: recipe.key_for(0) })
+        let (threads, key) = (options.data_threads, recipe.key_for(0));
+        Ok(Evaluation { recipe: evaluate, function, examples, schedule, threads, key })
     }
 
     /// Number of examples.
@@ -121,15 +130,17 @@ impl<'a> Evaluation<'a> {
     ) -> Result<Vec<(String, f64)>, TrainError> {
         let _span = tracing::debug_span!("evaluation", name = self.recipe.function).entered();
         let mut sums = vec![0.0; self.recipe.metrics.len()];
-        for step in 0..self.schedule.steps_per_epoch() {
-            let rows = self.schedule.rows(step);
-            let outputs = self.function.run(session, self.examples.batch(rows), &self.key)?;
+        let mut non_finite = None;
+        for_each_batch(&self.examples, &self.schedule, self.threads, |batch| {
+            let weight = batch.rows.len() as f64;
+            non_finite = non_finite.take().or_else(|| batch.non_finite(&self.examples));
+            let outputs = self.function.run(session, batch.inputs, &self.key)?;
             for (sum, metric) in sums.iter_mut().zip(&self.recipe.metrics) {
-                let weight =
-                    if metric.aggregate == Aggregate::Mean { rows.len() as f64 } else { 1.0 };
+                let weight = if metric.aggregate == Aggregate::Mean { weight } else { 1.0 };
                 *sum += weight * outputs.scalar(&metric.output)?;
             }
-        }
+            Ok::<(), Diagnostic>(())
+        })?;
         let count = self.examples.count() as f64;
         let values = sums.into_iter().zip(&self.recipe.metrics).map(|(sum, metric)| {
             match metric.aggregate {
@@ -139,8 +150,7 @@ impl<'a> Evaluation<'a> {
         });
         let values: Vec<(String, f64)> = values.collect();
         if let Some((name, value)) = values.iter().find(|(_, value)| value.is_nan()) {
-            let all: Vec<usize> = (0..self.examples.count()).collect();
-            let advice = match self.examples.non_finite(&all) {
+            let advice = match non_finite {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None => "look at what the evaluation divides by, or takes the logarithm of".into(),
             };

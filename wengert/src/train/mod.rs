@@ -28,7 +28,12 @@
 //! ```
 //!
 //! **Checked.** Data and the names of weights are checked against the recipe and the program
-//! before anything is computed ([`check_data`]).
+//! before anything is computed ([`check_data`]). Data that are not in memory are checked batch by
+//! batch.
+//!
+//! **Large data.** Data are a [`Source`]: arrays in memory, or files that are larger than memory.
+//! Threads read and transform batches ahead of their steps ([`loader`](crate::data::loader)); a
+//! record has the time that its step waited for them.
 //!
 //! A run's folder holds the last two checkpoints (all variables, and the progress of the run),
 //! `log.jsonl`, `lock`, and at the end `weights.safetensors`: the variables of functions other
@@ -48,10 +53,11 @@ pub mod log;
 mod weights;
 
 use crate::data::Arrays;
+use crate::data::source::Source;
 use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
-use batches::{Examples, Schedule};
+use batches::{Examples, Feed, Schedule};
 use board::Board;
 use check_data::DataChecks;
 use event::Recorded;
@@ -60,7 +66,9 @@ use functions::{Evaluation, Function};
 use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 use wengert_core::graph::Program;
 use wengert_core::{DType, Diagnostic, Result, diagnostic};
@@ -98,6 +106,9 @@ pub struct Options<'a> {
     pub data_file: Option<&'a Path>,
     /// Checks of the data to skip.
     pub allow: Allow,
+    /// Number of threads that read and transform data which are not in memory. The default is half
+    /// of the processors, at most 8. Batches do not depend on it.
+    pub data_threads: Option<usize>,
     /// Write event files for TensorBoard into the folder, beside the log.
     pub tensorboard: Option<TensorBoard>,
     /// When this is set, the run ends after its current step, writes a checkpoint and returns
@@ -167,13 +178,15 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {}
 
 /// Trains `program` by `recipe` on `data`, with the variables of `session`, which the run replaces.
+/// Data are [`Arrays`], or another [`Source`], whose rows are read ahead of the steps that take
+/// them.
 /// The functions run under the recipe's [precision](Recipe::precision).
 /// Every event is reported to `observe`; a closure may return a [`Flow`], or nothing.
 pub fn train<R: Into<Flow>>(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
     observe: &mut dyn FnMut(Event<'_>) -> R,
 ) -> Result<Report, TrainError> {
@@ -183,7 +196,9 @@ pub fn train<R: Into<Flow>>(
             stop.set(true);
         }
     };
-    run(session, program, recipe, data, options, &stop, &mut observe)
+    thread::scope(|scope| {
+        run(scope, session, program, recipe, data, options, &stop, &mut observe)
+    })
 }
 
 /// An error if the recipe trains in f16 and its step does not scale its loss.
@@ -216,13 +231,15 @@ fn report(
     Ok(())
 }
 
-/// Trains until the last step, or until `stop` is set.
-fn run(
+/// Trains until the last step, or until `stop` is set. Threads of `scope` read data.
+#[expect(clippy::too_many_arguments, reason = "those of `train`, and what it makes")]
+fn run<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
     session: &mut Session,
     program: &Program,
-    recipe: &Recipe,
-    data: &Arrays,
-    options: Options<'_>,
+    recipe: &'env Recipe,
+    data: &'env dyn Source,
+    options: Options<'env>,
     stop: &Cell<bool>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<Report, TrainError> {
@@ -236,8 +253,9 @@ fn run(
     let program = &*recipe.apply_precision(program)?;
     let function = program.get(&recipe.step.function)?;
     let checks = DataChecks::new(function, options.data_file, options.allow);
-    let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
-    let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
+    let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
+    let examples = Arc::new(examples);
+    let mut schedule = Schedule::of(&examples, recipe.batches)?;
     let per_epoch = schedule.steps_per_epoch();
     let total = match options.length.unwrap_or(recipe.length) {
         Length::Steps(steps) => steps,
@@ -253,7 +271,7 @@ fn run(
     let mut step = Function::new(program, &recipe.step.function);
     let recorded = Recorded::of(function, &recipe.step);
     // Data that do not fit leave no folder behind.
-    step.binding(&examples.batch(schedule.rows(0)))?;
+    step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;
     let (mut progress, mut output) = begin(session, program, recipe, data, options, observe)?;
     let resumed_at = progress.step;
     if let (Some(choice), Some(output)) = (options.tensorboard, &mut output) {
@@ -267,6 +285,8 @@ fn run(
     let start = Event::Start { step: progress.step, total, steps_per_epoch: per_epoch };
     report(start, &mut output, observe)?;
     let (mut metrics, mut evaluated) = (Vec::new(), None);
+    let steps = progress.step..total;
+    let mut feed = Feed::start(scope, &examples, &schedule, steps, options.data_threads)?;
     // Steps, examples and time of the current epoch in this process.
     let mut epoch_run = (0, 0, Duration::ZERO);
     while progress.step < total && !stop.get() {
@@ -283,16 +303,17 @@ fn run(
         let epoch = schedule.epoch_of(progress.step);
         let ends_epoch = schedule.ends_epoch(progress.step);
         let began = Instant::now();
-        let rows = schedule.rows(progress.step);
+        let next = feed.next()?;
+        let (batch, waited) = next.expect("there is a batch for each step");
         let outputs = {
             let _span = tracing::debug_span!("step", number = progress.step + 1).entered();
-            step.run(session, examples.batch(rows), &recipe.key_for(progress.step + 1))?
+            step.run(session, batch.inputs.clone(), &recipe.key_for(progress.step + 1))?
         };
         let loss = recorded.loss(&outputs)?;
         let time = began.elapsed().saturating_sub(step.compiling());
         progress.step += 1;
         if !loss.is_finite() {
-            let advice = match examples.non_finite(rows) {
+            let advice = match batch.non_finite(&examples) {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None if progress.step == 1 => {
                     "no update was made yet: look at the initial values and the scale of the data"
@@ -304,8 +325,8 @@ fn run(
             return Err(diverged(what, advice, output.as_ref()));
         }
         let read = recorded.read(&outputs)?;
-        let record =
-            StepRecord { step: progress.step, epoch, examples: rows.len() as u64, time, ..read };
+        let examples = batch.rows.len() as u64;
+        let record = StepRecord { step: progress.step, epoch, examples, time, waited, ..read };
         if record.skipped && record.loss_scale.is_none_or(|scale| scale <= LEAST_LOSS_SCALE) {
             let what = format!(
                 "the gradient is not finite at step {}, with the least loss scale",
@@ -313,7 +334,7 @@ fn run(
             );
             return Err(diverged(what, ADVICE.into(), output.as_ref()));
         }
-        progress.epoch_loss += loss * rows.len() as f64;
+        progress.epoch_loss += loss * record.examples as f64;
         progress.epoch_examples += record.examples;
         report(Event::Step(&record), &mut output, observe)?;
         epoch_run = (epoch_run.0 + 1, epoch_run.1 + record.examples, epoch_run.2 + time);

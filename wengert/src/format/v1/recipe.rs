@@ -8,7 +8,8 @@ use crate::recipe::{
 };
 use wengert_core::{DType, Result, Scalar};
 
-/// Converts a recipe to a record.
+/// Converts a recipe to a record. Its blocks and some transforms have a [section](super::data) of
+/// their own.
 pub fn to_record(recipe: &Recipe) -> v1::Recipe {
     v1::Recipe {
         init: recipe.init.clone(),
@@ -35,7 +36,8 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
 }
 
 /// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
-/// must pass [`Recipe::verify`]. The policy of precision has a section of its own.
+/// must pass [`Recipe::verify`]. Blocks and some transforms, and the policy of precision, have
+/// sections of their own.
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
     let inputs = |inputs: Vec<v1::RecipeInput>| {
         inputs.into_iter().map(input_from).collect::<Result<Vec<_>>>()
@@ -66,6 +68,7 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
         batches: Batches {
             size: record.batch_size,
             shuffle: record.shuffle,
+            blocks: None,
             last: if record.smaller_last_batch { LastBatch::Smaller } else { LastBatch::Drop },
         },
         length: match record.length {
@@ -81,14 +84,17 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
 }
 
 fn input_to(input: &InputRecipe) -> v1::RecipeInput {
-    let transforms = input.transforms.iter().map(|transform| match transform {
-        Transform::Convert(dtype) => v1::Transform::Convert(dtype.name().into()),
+    // Another section has the whole list of an input with a transform that is unknown here.
+    let plain = input.transforms.iter().filter(|_| super::data::is_plain(input));
+    let transforms = plain.filter_map(|transform| match transform {
+        Transform::Convert(dtype) => Some(v1::Transform::Convert(dtype.name().into())),
         Transform::Scale(by) => {
-            v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() }
+            Some(v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() })
         }
         Transform::Offset(by) => {
-            v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() }
+            Some(v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() })
         }
+        _ => None,
     });
     v1::RecipeInput {
         input: input.input.clone(),
@@ -153,7 +159,7 @@ fn cadence_from(record: Option<v1::Period>) -> Cadence {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::format::codec;
 
@@ -185,7 +191,7 @@ mod tests {
                     .to_vec(),
                 every: Cadence::Epochs(2),
             }),
-            batches: Batches { size: 64, shuffle: Some(7), last: LastBatch::Smaller },
+            batches: Batches { size: 64, shuffle: Some(7), blocks: None, last: LastBatch::Smaller },
             length: Length::Epochs(20),
             checkpoint: Cadence::Steps(100),
             key_seed: 9,
@@ -198,7 +204,7 @@ mod tests {
         let mut other = sample();
         other.evaluate = None;
         other.init = None;
-        other.batches = Batches { size: 1, shuffle: None, last: LastBatch::Drop };
+        other.batches = Batches { size: 1, shuffle: None, blocks: None, last: LastBatch::Drop };
         other.length = Length::Steps(5);
         other.checkpoint = Cadence::Never;
         for recipe in [sample(), other] {
