@@ -79,13 +79,13 @@ impl RawRows {
 
 /// Reads as many bytes as the buffer has, from an offset.
 #[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
 }
 
 /// Reads as many bytes as the buffer has, from an offset.
 #[cfg(windows)]
-fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, bytes, at)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
