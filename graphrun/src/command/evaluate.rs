@@ -1,5 +1,6 @@
 //! `graphrun evaluate`: the metrics of a model on a data set, by the recipe in a file.
 
+use super::data::opened;
 use super::train::{metrics_json, recipe_of};
 use crate::cli::EvaluateArgs;
 use crate::console::{Console, Failure, Outcome, Status};
@@ -26,7 +27,7 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
     }
     let function = evaluation.function.clone();
     let limit = args.data.reading.limit();
-    let arrays = data::read_all_within(&args.data.data, limit)?;
+    let examples = opened(&args.data.data, &args.data.opening(), console)?.source;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -36,11 +37,12 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
+        data_threads: args.data.data_threads.map(usize::from),
         ..Options::default()
     };
     let mut session = Session::open_with(device, &choices)?;
     let program = &source.file()?.program;
-    let found = evaluate(&mut session, program, &recipe, &arrays, options);
+    let found = evaluate(&mut session, program, &recipe, &*examples, options);
     let found = found.map_err(|error| match error {
         TrainError::Diverged(diagnostic) => Failure::new(Status::Failed, diagnostic),
         TrainError::Failed(diagnostic) | TrainError::Stopped(diagnostic) => diagnostic.into(),

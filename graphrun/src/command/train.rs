@@ -1,5 +1,6 @@
 //! `graphrun train`: training by the recipe in a file.
 
+use super::data::opened;
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
@@ -16,9 +17,10 @@ use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
-    let recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
+    let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
+    recipe.batches.blocks = args.shuffle_blocks.or(recipe.batches.blocks);
     let limit = args.data.reading.limit();
-    let arrays = data::read_all_within(&args.data.data, limit)?;
+    let examples = opened(&args.data.data, &args.data.opening(), console)?.source;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -35,6 +37,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         weights_file: Some(args.params.as_deref().unwrap_or(&source.path)),
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
+        data_threads: args.data.data_threads.map(usize::from),
         tensorboard: args.tensorboard.then(|| match args.histograms {
             Some(steps) => TensorBoard { histograms: Cadence::Steps(steps) },
             None => TensorBoard::default(),
@@ -46,7 +49,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
     let report =
-        train(&mut session, &source.file()?.program, &recipe, &arrays, options, &mut |event| {
+        train(&mut session, &source.file()?.program, &recipe, &*examples, options, &mut |event| {
             advance(&bar, &event);
             if let Some(warning) = warning(&event) {
                 bar.suspend(|| console.warn(&warning));

@@ -29,6 +29,7 @@ pub mod npz;
 pub mod safetensors;
 pub mod source;
 pub mod spec;
+pub mod summary;
 pub mod text;
 
 use crate::atomic;

@@ -93,15 +93,16 @@ impl<'a> DataChecks<'a> {
             current = transform.apply(&current, examples).map_err(|error| input.error(error))?;
             elementwise &= transform.is_elementwise();
             at = at.filter(|_| !transform.joins_examples());
-            if !self.allow.non_finite && let Some(found) = non_finite(&current) {
+            if !self.allow.non_finite
+                && let Some(found) = non_finite(&current)
+            {
                 let what = format!(
                     "becomes {} as {} for input `{}`",
                     found.number,
                     current.dtype(),
                     input.input
                 );
-                let number =
-                    if elementwise { Number::at(array, found.at) } else { found.number };
+                let number = if elementwise { Number::at(array, found.at) } else { found.number };
                 let found = Found { number, ..found };
                 return Err(self.error(input, (current.shape(), at), found, &what).help(LIFT));
             }
@@ -133,7 +134,8 @@ impl<'a> DataChecks<'a> {
                 format!("is out of range: input `{}` has values from 0 to {last}", input.input)
             }
         };
-        let help = "mend the data or the program; `--allow-out-of-range` trains on them as they are";
+        let help =
+            "mend the data or the program; `--allow-out-of-range` trains on them as they are";
         Err(self
             .error(input, (array.shape(), examples), found, &what)
             .at(bound.location.clone(), format!("used by {indexed} here"))
@@ -288,8 +290,7 @@ mod tests {
         assert!(convert(&checks(allow), &plain, &images(f32::NAN)).is_ok());
         assert_eq!(non_finite_in(&images(3.0)), None);
         assert!(
-            non_finite_in(&images(f32::NAN))
-                .is_some_and(|(row, value)| row == 1 && value.is_nan())
+            non_finite_in(&images(f32::NAN)).is_some_and(|(row, value)| row == 1 && value.is_nan())
         );
     }
 }

@@ -100,8 +100,7 @@ impl<'a> Evaluation<'a> {
     ) -> Result<Self> {
         let checks =
             DataChecks::new(program.get(&evaluate.function)?, options.data_file, options.allow);
-        let examples =
-            Arc::new(Examples::new(&evaluate.inputs, data, checks, recipe.key_seed)?);
+        let examples = Arc::new(Examples::new(&evaluate.inputs, data, checks, recipe.key_seed)?);
         let batches = Batches {
             size: evaluate.batch_size,
             shuffle: None,

@@ -196,9 +196,7 @@ pub fn train<R: Into<Flow>>(
             stop.set(true);
         }
     };
-    thread::scope(|scope| {
-        run(scope, session, program, recipe, data, options, &stop, &mut observe)
-    })
+    thread::scope(|scope| run(scope, session, program, recipe, data, options, &stop, &mut observe))
 }
 
 /// An error if the recipe trains in f16 and its step does not scale its loss.

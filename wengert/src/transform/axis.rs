@@ -10,11 +10,8 @@ fn around(batch: &Literal, axis: usize, what: &str) -> Result<(usize, usize, usi
         Some(extent) if axis > 0 => {
             Ok((shape[..axis].iter().product(), *extent, shape[axis + 1..].iter().product()))
         }
-        _ => Err(diagnostic!(
-            "cannot {what} axis {axis} of a batch {}{shape:?}",
-            batch.dtype()
-        )
-        .help("axis 0 counts the examples; the others are those of an example")),
+        _ => Err(diagnostic!("cannot {what} axis {axis} of a batch {}{shape:?}", batch.dtype())
+            .help("axis 0 counts the examples; the others are those of an example")),
     }
 }
 
@@ -67,8 +64,7 @@ pub(super) fn normalize(
         .scalars()
         .enumerate()
         .map(|(at, value)| {
-            let centred =
-                Scalar::from_f64(dtype, value.to_f64() - mean[channel(at)].to_f64());
+            let centred = Scalar::from_f64(dtype, value.to_f64() - mean[channel(at)].to_f64());
             Scalar::from_f64(dtype, centred.to_f64() / deviation[channel(at)].to_f64())
         })
         .collect();
@@ -246,8 +242,7 @@ mod tests {
         let made = apply("pad 1 1 2 i32 -1", &batch(), &[0, 1, 2], 0).unwrap();
         assert_eq!(made.shape(), [3, 5, 4, 2]);
         for (i, j, k, l) in indices([3, 5, 4, 2]) {
-            let wanted =
-                if (1..3).contains(&j) { element(&batch(), [i, j - 1, k, l]) } else { -1 };
+            let wanted = if (1..3).contains(&j) { element(&batch(), [i, j - 1, k, l]) } else { -1 };
             assert_eq!(element(&made, [i, j, k, l]), wanted);
         }
     }

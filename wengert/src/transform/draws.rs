@@ -79,9 +79,8 @@ mod tests {
 
     #[test]
     fn streams_depend_on_everything_that_names_them() {
-        let first = |seed, epoch, kind, axis, row| {
-            Draws::new(seed, epoch).of(kind, axis, row).next_u64()
-        };
+        let first =
+            |seed, epoch, kind, axis, row| Draws::new(seed, epoch).of(kind, axis, row).next_u64();
         let all = [
             first(1, 2, "crop", 3, 4),
             first(2, 2, "crop", 3, 4),

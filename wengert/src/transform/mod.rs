@@ -259,10 +259,8 @@ fn with_number(
     // The product of two floats of at most 24 significant bits is exact in f64. Their sum, rounded
     // to f64 and then to the dtype, is the rounded sum, because 53 ≥ 2·24 + 2. Each element is
     // thus rounded as if once.
-    let values: Vec<Scalar> = batch
-        .scalars()
-        .map(|s| Scalar::from_f64(dtype, double(s.to_f64(), by.to_f64())))
-        .collect();
+    let values: Vec<Scalar> =
+        batch.scalars().map(|s| Scalar::from_f64(dtype, double(s.to_f64(), by.to_f64()))).collect();
     Literal::from_scalars(dtype, batch.shape(), &values)
 }
 
@@ -294,9 +292,8 @@ mod tests {
             for _ in 0..5_000 {
                 let mut draw = || Scalar::from_f64(dtype, (stream.unit_f64() - 0.5) * 64.0);
                 let (a, b) = (draw(), draw());
-                let apply = |t: Transform| {
-                    t.apply(&Literal::full(&[1], a), &examples).unwrap().get(0)
-                };
+                let apply =
+                    |t: Transform| t.apply(&Literal::full(&[1], a), &examples).unwrap().get(0);
                 let (x, y) = (a.to_f64(), b.to_f64());
                 assert_eq!(apply(Transform::Scale(b)), Scalar::from_f64(dtype, x * y));
                 assert_eq!(apply(Transform::Offset(b)), Scalar::from_f64(dtype, x + y));

@@ -19,7 +19,8 @@ pub(super) fn print(transform: &Transform, f: &mut fmt::Formatter<'_>) -> fmt::R
         Transform::Scale(by) => write!(f, "scale {} {by}", by.dtype()),
         Transform::Offset(by) => write!(f, "offset {} {by}", by.dtype()),
         Transform::Normalize { axis, mean, deviation } => {
-            let list = |of: &[Scalar]| of.iter().map(Scalar::to_string).collect::<Vec<_>>().join(",");
+            let list =
+                |of: &[Scalar]| of.iter().map(Scalar::to_string).collect::<Vec<_>>().join(",");
             let dtype = mean.first().map_or(DType::F32, |m| m.dtype());
             write!(f, "normalize {axis} {dtype} {} {}", list(mean), list(deviation))
         }

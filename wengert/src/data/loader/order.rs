@@ -55,9 +55,8 @@ impl Order {
         let Some(seed) = self.seed else { return positions.collect() };
         let Some(blocks) = self.blocks else {
             let count = self.count;
-            let all = self.list(epoch, List::Rows, || {
-                SplitMix64::of(seed, &[epoch]).permutation(count)
-            });
+            let all =
+                self.list(epoch, List::Rows, || SplitMix64::of(seed, &[epoch]).permutation(count));
             return all[positions].to_vec();
         };
         let mut rows = Vec::with_capacity(positions.len());
@@ -91,9 +90,8 @@ impl Order {
 
     /// Number of windows in an epoch.
     pub(crate) fn windows(&self) -> u64 {
-        self.blocks.map_or(1, |blocks| {
-            (self.count as u64).div_ceil(blocks.rows).div_ceil(blocks.window)
-        })
+        self.blocks
+            .map_or(1, |blocks| (self.count as u64).div_ceil(blocks.rows).div_ceil(blocks.window))
     }
 
     /// The window of a position, and the window's first position.
@@ -197,7 +195,10 @@ mod tests {
                 // The same, piece by piece, backwards, by another value.
                 let mut other = Order::new(count, Some(5), blocks(rows, window));
                 for at in (0..count).rev() {
-                    assert_eq!(other.rows(epoch, at..count.min(at + 3)), all[at..count.min(at + 3)]);
+                    assert_eq!(
+                        other.rows(epoch, at..count.min(at + 3)),
+                        all[at..count.min(at + 3)]
+                    );
                     // The row is in a block of its window.
                     let (found, start) = other.window_at(epoch, at);
                     let ids = other.blocks_of(epoch, found);

@@ -40,12 +40,7 @@ pub(crate) struct Place {
 impl Place {
     /// The place of these positions of an epoch. Blocks are read ahead until `end`, an epoch and a
     /// position.
-    pub fn of(
-        order: &mut Order,
-        epoch: u64,
-        positions: Range<usize>,
-        end: (u64, usize),
-    ) -> Place {
+    pub fn of(order: &mut Order, epoch: u64, positions: Range<usize>, end: (u64, usize)) -> Place {
         let ranges = |order: &mut Order, epoch, window| -> Vec<Range<usize>> {
             let ids = order.blocks_of(epoch, window);
             ids.into_iter().map(|id| order.block(id)).collect()

@@ -149,9 +149,9 @@ impl ImageFolder {
         let reader = ImageReader::new(Cursor::new(&bytes[..])).with_guessed_format();
         let mut reader = reader.map_err(|error| self.damaged(row, &error))?;
         let mut limits = Limits::default();
-        limits.max_alloc = Some(available_memory::available().map_or(LARGEST, |available| {
-            available.bytes.min(LARGEST)
-        }));
+        limits.max_alloc = Some(
+            available_memory::available().map_or(LARGEST, |available| available.bytes.min(LARGEST)),
+        );
         reader.limits(limits);
         reader.decode().map_err(|error| self.damaged(row, &error))
     }
@@ -173,7 +173,9 @@ impl ImageFolder {
                             found.0, found.1
                         ),
                     )
-                    .help("`--image-size HEIGHTxWIDTH` resizes all images (`ImageOptions::size`)"));
+                    .help(
+                        "`--image-size HEIGHTxWIDTH` resizes all images (`ImageOptions::size`)",
+                    ));
             }
         };
         Ok(match self.options.channels {
@@ -186,10 +188,7 @@ impl ImageFolder {
         let (height, width) = self.size;
         let count = self.examples.len();
         let shape = vec![count, height, width, self.options.channels];
-        (
-            ArrayType { dtype: DType::U8, shape },
-            ArrayType { dtype: DType::I64, shape: vec![count] },
-        )
+        (ArrayType { dtype: DType::U8, shape }, ArrayType { dtype: DType::I64, shape: vec![count] })
     }
 }
 
@@ -356,7 +355,10 @@ mod tests {
         assert_eq!(images.arrays()["label"].shape, [6]);
         assert!(images.read("image", &[0, 1, 3]).is_ok());
         let error = images.read_range("image", 1..4).unwrap_err().to_string();
-        assert!(error.contains("bee/1.jpg` (row 2)") && error.contains("--skip-damaged"), "{error}");
+        assert!(
+            error.contains("bee/1.jpg` (row 2)") && error.contains("--skip-damaged"),
+            "{error}"
+        );
         let skip = ImageOptions { skip_damaged: true, ..ImageOptions::default() };
         let images = ImageFolder::open(folder.path(), skip).unwrap();
         assert_eq!(images.arrays()["label"].shape, [5]);

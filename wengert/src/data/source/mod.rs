@@ -21,14 +21,26 @@
 //! **Bad files.** Sizes are checked when a source is opened. An error of a row names the file and
 //! the row.
 
+#[cfg(feature = "images")]
+mod images;
 mod npy;
 mod open;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod raw;
 mod safetensors;
+#[cfg(feature = "text")]
+mod tokens;
 
+#[cfg(feature = "images")]
+pub use images::{ImageFolder, ImageOptions};
 pub use npy::NpyFiles;
-pub use open::{IN_MEMORY, Opening, open};
+pub use open::{IN_MEMORY, Opened, Opening, open};
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetTable;
 pub use safetensors::SafetensorsRows;
+#[cfg(feature = "text")]
+pub use tokens::TokenWindows;
 
 use super::Arrays;
 use super::bytes::little_endian;
@@ -230,7 +242,11 @@ pub(crate) fn checked(array: &str, ty: &ArrayType, rows: &Range<usize>) -> Resul
     if rows.start <= rows.end && rows.end <= ty.rows() {
         return Ok(());
     }
-    Err(diagnostic!("array `{array}` has {} rows, not row {}", ty.rows(), rows.end.saturating_sub(1)))
+    Err(diagnostic!(
+        "array `{array}` has {} rows, not row {}",
+        ty.rows(),
+        rows.end.saturating_sub(1)
+    ))
 }
 
 /// Runs of consecutive rows, each with its position in `rows`.

@@ -2,9 +2,9 @@
 
 use super::raw::RawRows;
 use super::{ArrayType, Source, missing};
+use crate::atomic;
 use crate::data::map::Map;
 use crate::data::{Format, npy, stem};
-use crate::atomic;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

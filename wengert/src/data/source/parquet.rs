@@ -17,9 +17,7 @@ use crate::available_memory;
 use crate::data::map;
 use ::parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use ::parquet::column::reader::{ColumnReader, get_typed_column_reader};
-use ::parquet::data_type::{
-    BoolType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
-};
+use ::parquet::data_type::{BoolType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use ::parquet::schema::types::ColumnDescriptor;
@@ -82,8 +80,11 @@ impl ParquetTable {
             let count = usize::try_from(group.num_rows()).ok();
             let end = count.and_then(|count| rows.checked_add(count));
             let end = end.ok_or_else(|| {
-                diagnostic!("cannot read `{}`: a row group has {} rows", path.display(),
-                    group.num_rows())
+                diagnostic!(
+                    "cannot read `{}`: a row group has {} rows",
+                    path.display(),
+                    group.num_rows()
+                )
             })?;
             groups.push(rows..end);
             rows = end;
@@ -153,12 +154,16 @@ impl ParquetTable {
     }
 
     /// Reads rows of a column within a row group. Errors are of a row of the file.
-    fn read_group(&self, name: &str, column: &Column, group: usize, rows: Range<usize>)
-    -> Result<Literal> {
+    fn read_group(
+        &self,
+        name: &str,
+        column: &Column,
+        group: usize,
+        rows: Range<usize>,
+    ) -> Result<Literal> {
         let failed = |error: ParquetError| {
-            cannot("read", &self.path, &error).context(format_args!(
-                "column `{name}`, row group {group}"
-            ))
+            cannot("read", &self.path, &error)
+                .context(format_args!("column `{name}`, row group {group}"))
         };
         let from = rows.start - self.groups[group].start;
         let reader = self.reader.get_row_group(group).map_err(failed)?;
@@ -226,10 +231,8 @@ struct Part<'a> {
 impl Part<'_> {
     fn read<T: DataType>(&self, reader: ColumnReader) -> Result<Vec<T::T>> {
         let failed = |error: &dyn fmt::Display| {
-            cannot("read", &self.table.path, error).context(format_args!(
-                "column `{}`, rows from {} on",
-                self.name, self.rows.start
-            ))
+            cannot("read", &self.table.path, error)
+                .context(format_args!("column `{}`, rows from {} on", self.name, self.rows.start))
         };
         let cut = || failed(&"the column has fewer rows than the file says");
         let mut reader = get_typed_column_reader::<T>(reader);
@@ -254,9 +257,10 @@ impl Part<'_> {
         }
         let width = self.column.ty.width();
         if self.column.is_list {
-            let starts = repeated.iter().enumerate().position(|(at, level)| {
-                (*level == 0) != (width > 0 && at % width == 0)
-            });
+            let starts = repeated
+                .iter()
+                .enumerate()
+                .position(|(at, level)| (*level == 0) != (width > 0 && at % width == 0));
             if let Some(at) = starts.or((repeated.len() != read * width).then_some(repeated.len()))
             {
                 let row = self.rows.start + (at.saturating_sub(1)) / width.max(1);
@@ -273,8 +277,12 @@ impl Part<'_> {
     }
 
     fn wrong(&self, row: usize, what: &str) -> Diagnostic {
-        diagnostic!("column `{}` of `{}`, row {row}: it {what}", self.name, self.table.path.display())
-            .help("every row has a number, or a list of as many numbers as the others")
+        diagnostic!(
+            "column `{}` of `{}`, row {row}: it {what}",
+            self.name,
+            self.table.path.display()
+        )
+        .help("every row has a number, or a list of as many numbers as the others")
     }
 }
 
@@ -305,9 +313,11 @@ impl Source for ParquetTable {
     fn refusal(&self, array: &str) -> Option<Diagnostic> {
         let kind = self.refused.get(array)?;
         let path = self.path.display();
-        Some(diagnostic!("column `{array}` of `{path}` is no column of numbers: it is {kind}").help(
-            "columns of bool, integers and floats are read, and of lists of them of one length",
-        ))
+        Some(
+            diagnostic!("column `{array}` of `{path}` is no column of numbers: it is {kind}").help(
+                "columns of bool, integers and floats are read, and of lists of them of one length",
+            ),
+        )
     }
 
     fn block_rows(&self) -> Option<usize> {

@@ -46,8 +46,8 @@ pub fn add_record(record: v1::Data, recipe: &mut Recipe) -> Result<()> {
         };
         let mut inputs = inputs.into_iter().flatten();
         let found = inputs.find(|known| known.input == input && known.transforms.is_empty());
-        let found = found
-            .ok_or_else(|| damaged(format!("function {function} has no input `{input}`")))?;
+        let found =
+            found.ok_or_else(|| damaged(format!("function {function} has no input `{input}`")))?;
         found.transforms =
             transforms.iter().map(|text| text.parse()).collect::<Result<Vec<Transform>>>()?;
     }
