@@ -5,7 +5,7 @@
 use super::source::{Source, chunks, missing};
 use crate::data::source::ArrayType;
 use std::collections::BTreeMap;
-use wengert_core::{Literal, Result, Scalar, with_native};
+use wengert_core::{Diagnostic, Literal, Result, Scalar, with_native};
 
 /// Number of different integers that are counted. An array with more has no classes.
 pub const MOST_CLASSES: usize = 100;
@@ -52,7 +52,7 @@ pub fn summarize(source: &dyn Source, array: &str) -> Result<Summary> {
             samples.push((row, (from..from + width.min(SHOWN)).map(|i| read.get(i)).collect()));
         }
         counted.add(&read);
-        Ok(())
+        Ok::<(), Diagnostic>(())
     };
     match source.block_rows() {
         Some(block) => {

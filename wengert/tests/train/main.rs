@@ -3,6 +3,7 @@
 
 mod faults;
 mod scaled;
+mod streamed;
 
 use std::path::Path;
 use std::process::Command;
