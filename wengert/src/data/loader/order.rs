@@ -29,8 +29,11 @@ pub struct Order {
     seed: Option<u64>,
     blocks: Option<Blocks>,
     /// Lists that were computed last, by epoch and kind of list.
-    known: VecDeque<((u64, List), Arc<Vec<usize>>)>,
+    known: VecDeque<Known>,
 }
+
+/// A list of an epoch.
+type Known = ((u64, List), Arc<Vec<usize>>);
 
 /// A list that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,20 +21,37 @@ pub(crate) struct Windows<'a> {
     data: &'a dyn Source,
     /// Names of the arrays, each once.
     arrays: Vec<String>,
-    held: Mutex<BTreeMap<(u64, u64), Arc<Window>>>,
+    held: Mutex<BTreeMap<Key, Arc<Window>>>,
 }
 
-/// A window: its blocks, each with its arrays once it is read.
+/// An epoch and the number of a window in it.
+type Key = (u64, u64);
+
+/// A window: its blocks.
 struct Window {
-    blocks: Vec<(Range<usize>, OnceLock<Result<Vec<Literal>>>)>,
+    blocks: Vec<Block>,
+}
+
+/// A block: its rows, and its arrays once they are read.
+struct Block {
+    rows: Range<usize>,
+    arrays: OnceLock<Result<Vec<Literal>>>,
 }
 
 /// Where the rows of a batch are.
 pub(crate) struct Place {
-    /// Windows of the batch: epoch, number, blocks.
-    windows: Vec<((u64, u64), Vec<Range<usize>>)>,
-    /// The next window, and the share of its blocks that this batch reads ahead.
-    ahead: Option<((u64, u64), Vec<Range<usize>>, usize)>,
+    /// Windows of the batch, with the rows of their blocks.
+    windows: Vec<(Key, Vec<Range<usize>>)>,
+    /// The next window. This batch reads a share of its blocks ahead.
+    ahead: Option<Ahead>,
+}
+
+/// A window that is read ahead.
+struct Ahead {
+    key: Key,
+    blocks: Vec<Range<usize>>,
+    /// Number of blocks to read.
+    share: usize,
 }
 
 impl Place {
@@ -69,7 +86,7 @@ impl Place {
             }
             let blocks = ranges(order, epoch, window);
             let share = done.min(blocks.len());
-            Some(((epoch, window), blocks, share))
+            Some(Ahead { key: (epoch, window), blocks, share })
         });
         Place { windows, ahead }
     }
@@ -94,9 +111,9 @@ impl<'a> Windows<'a> {
         let mut found = Vec::with_capacity(rows.len());
         let mut blocks: Vec<&Vec<Literal>> = Vec::new();
         let mut ranges: Vec<Range<usize>> = Vec::new();
-        for (range, block) in windows.iter().flat_map(|window| &window.blocks) {
-            ranges.push(range.clone());
-            blocks.push(self.block(range, block)?);
+        for block in windows.iter().flat_map(|window| &window.blocks) {
+            ranges.push(block.rows.clone());
+            blocks.push(self.arrays_of(block)?);
         }
         let mut sorted: Vec<usize> = (0..ranges.len()).collect();
         sorted.sort_unstable_by_key(|at| ranges[*at].start);
@@ -111,22 +128,21 @@ impl<'a> Windows<'a> {
             (name.as_str(), gathered(&parts, &found))
         });
         let batch = batch.collect();
-        if let Some((key, ranges, share)) = &place.ahead {
-            let next = self.window(*key, ranges);
-            for (range, block) in &next.blocks[..*share] {
+        if let Some(Ahead { key, blocks, share }) = &place.ahead {
+            for block in &self.window(*key, blocks).blocks[..*share] {
                 // An error is that of the batch which needs the block.
-                let _ = self.block(range, block);
+                let _ = self.arrays_of(block);
             }
         }
         Ok(batch)
     }
 
     /// A window, which may have no blocks yet. Old windows are dropped.
-    fn window(&self, key: (u64, u64), blocks: &[Range<usize>]) -> Arc<Window> {
+    fn window(&self, key: Key, blocks: &[Range<usize>]) -> Arc<Window> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let window = held.entry(key).or_insert_with(|| {
-            let blocks = blocks.iter().map(|range| (range.clone(), OnceLock::new()));
-            Arc::new(Window { blocks: blocks.collect() })
+            let block = |rows: &Range<usize>| Block { rows: rows.clone(), arrays: OnceLock::new() };
+            Arc::new(Window { blocks: blocks.iter().map(block).collect() })
         });
         let window = Arc::clone(window);
         while held.len() > HELD {
@@ -135,16 +151,13 @@ impl<'a> Windows<'a> {
         window
     }
 
-    fn block<'b>(
-        &self,
-        range: &Range<usize>,
-        block: &'b OnceLock<Result<Vec<Literal>>>,
-    ) -> Result<&'b Vec<Literal>> {
+    /// The arrays of a block, which are read unless they are there.
+    fn arrays_of<'b>(&self, block: &'b Block) -> Result<&'b Vec<Literal>> {
         let read = || {
             let arrays = self.arrays.iter();
-            arrays.map(|name| self.data.read_range(name, range.clone())).collect()
+            arrays.map(|name| self.data.read_range(name, block.rows.clone())).collect()
         };
-        block.get_or_init(read).as_ref().map_err(Clone::clone)
+        block.arrays.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 }
 

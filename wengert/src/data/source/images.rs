@@ -58,7 +58,7 @@ impl Default for ImageOptions {
 #[derive(Debug)]
 pub struct ImageFolder {
     options: ImageOptions,
-    examples: Vec<(PathBuf, i64)>,
+    examples: Vec<Labelled>,
     /// Height and width.
     size: (usize, usize),
     classes: Vec<String>,
@@ -201,8 +201,11 @@ fn is_image(path: &Path) -> bool {
     path.is_file() && ["png", "jpg", "jpeg"].contains(&extension.to_lowercase().as_str())
 }
 
+/// A file and its label.
+type Labelled = (PathBuf, i64);
+
 /// The images of folders of classes, and the names of the classes.
-fn classes(folder: &Path) -> Result<(Vec<(PathBuf, i64)>, Vec<String>)> {
+fn classes(folder: &Path) -> Result<(Vec<Labelled>, Vec<String>)> {
     let (mut examples, mut names) = (Vec::new(), Vec::new());
     let mut folders = atomic::entries("read", folder)?;
     folders.sort();
@@ -221,7 +224,7 @@ fn classes(folder: &Path) -> Result<(Vec<(PathBuf, i64)>, Vec<String>)> {
 }
 
 /// The images of `labels.csv`.
-fn listed(folder: &Path, table: &Path) -> Result<Vec<(PathBuf, i64)>> {
+fn listed(folder: &Path, table: &Path) -> Result<Vec<Labelled>> {
     let text = text::read(table)?;
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| cannot("read", table, &error))?;
