@@ -120,7 +120,7 @@ impl Workplace {
                 metrics: vec![metric],
                 every: Cadence::Epochs(2),
             }),
-            batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Smaller },
+            batches: Batches { size: 4, shuffle: Some(1), blocks: None, last: LastBatch::Smaller },
             length: Length::Epochs(6),
             checkpoint: Cadence::Steps(2),
             key_seed: 0,

@@ -47,7 +47,7 @@ fn write(folder: &Path) {
             loss: "loss".into(),
         },
         evaluate: None,
-        batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
+        batches: Batches { size: 4, shuffle: Some(1), blocks: None, last: LastBatch::Drop },
         length: Length::Steps(12),
         checkpoint: Cadence::Never,
         key_seed: 1,

@@ -107,7 +107,12 @@ fn recipe() -> Recipe {
             ],
             every: Cadence::Epochs(1),
         }),
-        batches: Batches { size: BATCH.into(), shuffle: Some(1), last: LastBatch::Smaller },
+        batches: Batches {
+            size: BATCH.into(),
+            shuffle: Some(1),
+            blocks: None,
+            last: LastBatch::Smaller,
+        },
         length: Length::Epochs(EPOCHS.into()),
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,

@@ -249,6 +249,6 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
     let size = settings.batch as u64;
-    let batches = Batches { size, shuffle: Some(1), last: LastBatch::Drop };
+    let batches = Batches { size, shuffle: Some(1), blocks: None, last: LastBatch::Drop };
     characters::recipe(batches, 32, settings.evaluate, settings.steps)
 }

@@ -150,7 +150,12 @@ pub fn recipe(settings: &Settings) -> Recipe {
             ],
             every: Cadence::Steps(settings.evaluate),
         }),
-        batches: Batches { size: settings.batch as u64, shuffle: Some(1), last: LastBatch::Drop },
+        batches: Batches {
+            size: settings.batch as u64,
+            shuffle: Some(1),
+            blocks: None,
+            last: LastBatch::Drop,
+        },
         length: Length::Steps(settings.steps.into()),
         checkpoint: Cadence::Never,
         key_seed: 1,

@@ -212,6 +212,6 @@ pub fn program(characters: usize, settings: &Settings) -> Result<Program> {
 /// How it is trained.
 pub fn recipe(settings: &Settings) -> Recipe {
     let size = settings.streams as u64;
-    let batches = Batches { size, shuffle: None, last: LastBatch::Drop };
+    let batches = Batches { size, shuffle: None, blocks: None, last: LastBatch::Drop };
     characters::recipe(batches, 1, 100, settings.steps)
 }

@@ -12,7 +12,8 @@
 //!   and [`lora`] adapts its weights by updates of low rank.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
-//! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
+//! - [`data`] reads and writes tensors: npy, npz, safetensors, csv. A [source](data::source) of
+//!   examples may be larger than memory; [`transform`] has what happens to a batch of them.
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
 //! # An example
@@ -95,6 +96,7 @@ pub mod signature;
 mod store;
 pub mod tensorboard;
 pub mod train;
+pub mod transform;
 pub mod tune;
 pub mod types;
 pub mod weight_names;

@@ -52,7 +52,12 @@ fn expected() -> GraphFile {
             ],
             every: Cadence::Epochs(2),
         }),
-        batches: Batches { size: 65, shuffle: Some(u64::MAX), last: LastBatch::Smaller },
+        batches: Batches {
+            size: 65,
+            shuffle: Some(u64::MAX),
+            blocks: None,
+            last: LastBatch::Smaller,
+        },
         length: Length::Epochs(20),
         checkpoint: Cadence::Steps(100),
         key_seed: 7,

@@ -66,7 +66,7 @@ fn recipe() -> Recipe {
             }],
             every: Cadence::Epochs(1),
         }),
-        batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
+        batches: Batches { size: 4, shuffle: Some(1), blocks: None, last: LastBatch::Drop },
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,

@@ -232,7 +232,7 @@ fn graph_file() -> Vec<u8> {
             loss: "loss".into(),
         },
         evaluate: None,
-        batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Drop },
+        batches: Batches { size: 4, shuffle: Some(1), blocks: None, last: LastBatch::Drop },
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,

@@ -1,6 +1,7 @@
 //! The arguments. Their documentation is the text of the help, so brackets are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod data;
 mod derivatives;
 mod find_rate;
 mod monitoring;
@@ -9,6 +10,7 @@ mod reports;
 mod run;
 
 use clap::{Args, Parser, Subcommand};
+pub use data::*;
 pub use derivatives::*;
 pub use find_rate::*;
 pub use monitoring::*;
@@ -56,6 +58,8 @@ pub enum Command {
     Train(TrainArgs),
     /// Evaluate a model on a data set by the recipe in its file.
     Evaluate(EvaluateArgs),
+    /// Print what a data set holds.
+    Data(DataCommandArgs),
     /// Compile a function for a target and write its plan.
     Compile(CompileArgs),
     /// Print the contents of a file: functions, and variables as a tree of modules, with sizes.

@@ -1,10 +1,15 @@
 //! Arguments of the commands that run, train, evaluate and compile.
 
-use super::{DeviceArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, ValueArgs, bytes};
+use super::data::blocks;
+use super::{
+    DeviceArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, SourceArgs, ValueArgs, bytes,
+};
 use crate::policy::PrecisionArgs;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use wengert::data::source::Opening;
+use wengert::recipe::Blocks;
 use wengert::train::Allow;
 
 /// Arguments of `run`.
@@ -71,8 +76,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
 /// The data of a recipe, options of `train` and `evaluate`.
 #[derive(Args, Debug)]
 pub struct DataArgs {
-    /// Arrays named by the recipe: an .npz or .safetensors file, a .csv table, or a folder of .npy
-    /// files.
+    /// Arrays named by the recipe: an .npz, .npy, .safetensors or .parquet file, a .csv table, a
+    /// folder of .npy files, or of images in folders of classes or with a `labels.csv`.
     #[arg(long, value_name = "DATA")]
     pub data: PathBuf,
     /// Allow NaN and infinities in the data.
@@ -81,12 +86,24 @@ pub struct DataArgs {
     /// Allow indices and labels that are out of range.
     #[arg(long)]
     pub allow_out_of_range: bool,
+    /// How the data are read.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Number of threads that read and transform data which are not in memory. The default is half
+    /// of the processors, at most 8. The batches are the same for any number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub data_threads: Option<u16>,
     /// Limits on the data read.
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
 
 impl DataArgs {
+    /// How the data are opened.
+    pub fn opening(&self) -> Opening {
+        self.source.opening(&self.reading)
+    }
+
     /// What the data may have.
     pub fn allow(&self) -> Allow {
         Allow { non_finite: self.allow_non_finite, out_of_range: self.allow_out_of_range }
@@ -108,6 +125,10 @@ pub struct TrainArgs {
     /// Number of epochs, counted from the start of the run (also with --resume).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
+    /// Where the recipe shuffles: shuffle blocks of so many consecutive rows, and rows within
+    /// windows of so many blocks (8 by default), so that files are read block by block.
+    #[arg(long, value_name = "ROWS[xWINDOW]", value_parser = blocks)]
+    pub shuffle_blocks: Option<Blocks>,
     /// Folder for checkpoints, log and trained weights.
     #[arg(long, value_name = "DIR", required_unless_present = "find_rate")]
     pub out: Option<PathBuf>,

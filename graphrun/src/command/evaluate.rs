@@ -1,5 +1,6 @@
 //! `graphrun evaluate`: the metrics of a model on a data set, by the recipe in a file.
 
+use super::data::opened;
 use super::monitoring::Sets;
 use super::train::recipe_of;
 use crate::cli::EvaluateArgs;
@@ -21,7 +22,7 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
     // Nothing is watched where nothing is trained.
     let sets = std::mem::take(&mut recipe.monitoring.sets);
     recipe.monitoring = Monitoring { sets, ..Monitoring::default() };
-    let sets = Sets::read(&args.sets, &args.data, &mut recipe)?;
+    let sets = Sets::open(&args.sets, &args.data, &mut recipe, console)?;
     let sets = sets.data();
     if recipe.evaluations().next().is_none() {
         let message = format!("the recipe of `{}` has no evaluation", source.path.display());
@@ -36,7 +37,7 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         }
     }
     let limit = args.data.reading.limit();
-    let arrays = data::read_all_within(&args.data.data, limit)?;
+    let examples = opened(&args.data.data, &args.data.opening(), console)?.source;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -47,6 +48,7 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
         sets: &sets,
+        data_threads: args.data.data_threads.map(usize::from),
         ..Options::default()
     };
     let mut session = Session::open_with(device, &choices)?;
@@ -57,7 +59,7 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         None => recipe.evaluations().map(|(set, _)| set).collect(),
     };
     for set in chosen {
-        let found = evaluate_set(&mut session, program, &recipe, set, &arrays, options);
+        let found = evaluate_set(&mut session, program, &recipe, set, &*examples, options);
         let found = found.map_err(|error| match error {
             TrainError::Diverged(diagnostic) => Failure::new(Status::Failed, diagnostic),
             TrainError::Failed(diagnostic) | TrainError::Stopped(diagnostic) => diagnostic.into(),

@@ -4,7 +4,7 @@ use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::Interrupt;
 use crate::table::Table;
 use serde_json::json;
-use wengert::data::Arrays;
+use wengert::data::source::Source;
 use wengert::train::{Options, RateSearch, RateTrial, TrainError, find_rate};
 use wengert::{Program, Recipe, Session};
 
@@ -12,7 +12,7 @@ use wengert::{Program, Recipe, Session};
 pub(super) struct Search<'a> {
     pub program: &'a Program,
     pub recipe: &'a Recipe,
-    pub data: &'a Arrays,
+    pub data: &'a dyn Source,
     pub options: Options<'a>,
     /// Number of steps.
     pub steps: Option<u64>,

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compile;
+pub mod data;
 pub mod derive;
 pub mod devices;
 pub mod dump;
@@ -31,6 +32,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Run(args) => run::run(args, console),
         Command::Train(args) => train::run(args, console),
         Command::Evaluate(args) => evaluate::run(args, console),
+        Command::Data(args) => data::run(args, console),
         Command::Compile(args) => compile::run(args, console),
         Command::Import(args) => import::run(args, console),
         Command::Merge(args) => merge::run(args, console),

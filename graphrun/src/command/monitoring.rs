@@ -1,20 +1,26 @@
 //! The options of `train` and `evaluate` that change what the recipe watches.
 
 use crate::cli::{DataArgs, MonitoringArgs, SetArgs};
-use crate::console::Outcome;
+use super::data::opened;
+use crate::console::{Console, Outcome};
 use std::path::PathBuf;
-use wengert::data::{self, Arrays};
+use wengert::data::source::Opened;
 use wengert::recipe::{Cadence, EarlyStopping, EvaluationSet};
 use wengert::train::SetData;
 use wengert::{Recipe, diagnostic, os_text};
 
-/// The data of evaluation sets, read from files.
-pub(super) struct Sets(Vec<(String, PathBuf, Arrays)>);
+/// The data of evaluation sets, from files.
+pub(super) struct Sets(Vec<(String, PathBuf, Opened)>);
 
 impl Sets {
-    /// Reads the data, and adds the sets that the recipe lacks.
-    pub fn read(args: &SetArgs, data: &DataArgs, recipe: &mut Recipe) -> Outcome<Sets> {
-        let mut sets: Vec<(String, PathBuf, Arrays)> = Vec::new();
+    /// Opens the data, and adds the sets that the recipe lacks.
+    pub fn open(
+        args: &SetArgs,
+        data: &DataArgs,
+        recipe: &mut Recipe,
+        console: &mut Console<'_>,
+    ) -> Outcome<Sets> {
+        let mut sets: Vec<(String, PathBuf, Opened)> = Vec::new();
         for text in &args.sets {
             let named = os_text::split_once(text, b'=');
             let Some((name, path)) = named.and_then(|(name, path)| Some((name.to_str()?, path)))
@@ -26,8 +32,8 @@ impl Sets {
             if sets.iter().any(|(known, ..)| known == name) {
                 return Err(diagnostic!("evaluation set `{name}` has data twice").into());
             }
-            let arrays = data::read_all_within(path, data.reading.limit())?;
-            sets.push((name.to_owned(), path.into(), arrays));
+            let found = opened(path.as_ref(), &data.opening(), console)?;
+            sets.push((name.to_owned(), path.into(), found));
             if recipe.set(name).is_some() {
                 continue;
             }
@@ -45,10 +51,9 @@ impl Sets {
 
     /// The data as the library takes it.
     pub fn data(&self) -> Vec<SetData<'_>> {
-        let data = |(set, path, arrays): &'_ (String, PathBuf, Arrays)| -> SetData<'_> {
-            SetData { set, arrays, file: Some(path) }
-        };
-        self.0.iter().map(data).collect()
+        let sets = self.0.iter();
+        sets.map(|(set, path, found)| SetData { set, data: &*found.source, file: Some(path) })
+            .collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! `graphrun train`: training by the recipe in a file.
 
+use super::data::opened;
 use super::find_rate::Search;
 use super::monitoring::{Sets, apply};
 use crate::cli::TrainArgs;
@@ -19,11 +20,12 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
     let (device, choices) = device(&args.device)?;
     let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
-    let sets = Sets::read(&args.monitoring.sets, &args.data, &mut recipe)?;
+    let sets = Sets::open(&args.monitoring.sets, &args.data, &mut recipe, console)?;
     let sets = sets.data();
     apply(&args.monitoring, &mut recipe);
+    recipe.batches.blocks = args.shuffle_blocks.or(recipe.batches.blocks);
     let limit = args.data.reading.limit();
-    let arrays = data::read_all_within(&args.data.data, limit)?;
+    let examples = opened(&args.data.data, &args.data.opening(), console)?.source;
     let mut weights = source.weights()?;
     if let Some(path) = &args.params {
         weights.extend(data::read_all_within(path, limit)?);
@@ -41,6 +43,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         data_file: Some(&args.data.data),
         allow: args.data.allow(),
         sets: &sets,
+        data_threads: args.data.data_threads.map(usize::from),
         tensorboard: args.tensorboard.then(|| match args.histograms {
             Some(steps) => TensorBoard { histograms: Cadence::Steps(steps) },
             None => TensorBoard::default(),
@@ -50,7 +53,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let mut session = Session::open_with(device, &choices)?;
     let Some(out) = &args.out else {
         // The finder alone goes without a folder.
-        let (program, data) = (&source.file()?.program, &arrays);
+        let (program, data) = (&source.file()?.program, &*examples);
         let (steps, range, is_json) = (args.steps, args.rates.rate_range, args.json);
         let search = Search { program, recipe: &recipe, data, options, steps, range, is_json };
         return search.run(&mut session, &interrupt, console);
@@ -59,7 +62,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
     let report =
-        train(&mut session, &source.file()?.program, &recipe, &arrays, options, &mut |event| {
+        train(&mut session, &source.file()?.program, &recipe, &*examples, options, &mut |event| {
             advance(&bar, &event);
             if let Some(warning) = warning(&event) {
                 bar.suspend(|| console.warn(&warning));

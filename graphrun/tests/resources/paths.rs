@@ -50,7 +50,7 @@ pub fn train_file(path: &Path) {
         init: Some("init".into()),
         step,
         evaluate: None,
-        batches: Batches { size: 2, shuffle: Some(1), last: LastBatch::Smaller },
+        batches: Batches { size: 2, shuffle: Some(1), blocks: None, last: LastBatch::Smaller },
         length: Length::Epochs(2),
         checkpoint: Cadence::Steps(1),
         key_seed: 0,

@@ -144,7 +144,7 @@ impl Place {
             init: Some("init".into()),
             step: StepRecipe { function: "step".into(), inputs: inputs(), loss: "loss".into() },
             evaluate: Some(evaluate),
-            batches: Batches { size: 4, shuffle: Some(1), last: LastBatch::Smaller },
+            batches: Batches { size: 4, shuffle: Some(1), blocks: None, last: LastBatch::Smaller },
             length: Length::Steps(60),
             checkpoint: Cadence::Steps(7),
             key_seed: 0,

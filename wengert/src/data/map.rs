@@ -20,13 +20,8 @@ impl Map {
     /// (a pipe would block, a device might never end).
     pub fn open(path: impl AsRef<Path>) -> Result<Map> {
         let path = path.as_ref();
-        let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
-        if !kind.is_file() {
-            let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
-            return Err(diagnostic!("cannot read `{}`: it is {what}", path.display()));
-        }
-        let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
-        if kind.len() == 0 {
+        let (file, length) = regular_file(path)?;
+        if length == 0 {
             // Mapping an empty file is an error on some systems.
             return Ok(Map(None));
         }
@@ -41,6 +36,19 @@ impl Map {
         let map = unsafe { Mmap::map(&file) }.map_err(|error| cannot("map", path, &error))?;
         Ok(Map(Some(map)))
     }
+}
+
+/// Opens a regular file, and gives its length.
+///
+/// Error: it is missing, a folder, or not a regular file.
+pub(crate) fn regular_file(path: &Path) -> Result<(File, u64)> {
+    let kind = fs::metadata(path).map_err(|error| cannot("read", path, &error))?;
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
+        return Err(diagnostic!("cannot read `{}`: it is {what}", path.display()));
+    }
+    let file = File::open(path).map_err(|error| cannot("read", path, &error))?;
+    Ok((file, kind.len()))
 }
 
 impl Deref for Map {

@@ -4,6 +4,9 @@
 //! numeric tables as [`csv`] (also gzipped). [`mod@text`] reads text. [`spec`] is the language
 //! of the command line's `--input`.
 //!
+//! Data that are larger than memory are read by rows, from a [`source`], in threads of a
+//! [`loader`].
+//!
 //! All of them guarantee:
 //! - **Files are untrusted.** Sizes are checked against the length of the file before any
 //!   allocation, so a few bytes cannot ask for gigabytes. A mismatch is a
@@ -19,18 +22,21 @@ mod checksum;
 pub mod csv;
 pub(crate) mod exact;
 pub mod inflate;
+pub mod loader;
 pub mod map;
 pub mod npy;
 pub mod npz;
 pub mod safetensors;
+pub mod source;
 pub mod spec;
+pub mod summary;
 pub mod text;
 
 use crate::atomic;
 use inflate::InflateLimit;
 use std::collections::BTreeMap;
 use std::path::Path;
-use wengert_core::{DType, Literal, Result, diagnostic};
+use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic};
 
 /// Tensors by name.
 pub type Arrays = BTreeMap<String, Literal>;
@@ -96,11 +102,7 @@ pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Ar
             if Format::of(&file) == Ok(Format::Npy) {
                 let name = stem(&file);
                 if arrays.contains_key(&name) {
-                    return Err(diagnostic!(
-                        "the folder `{}` has two files for an array `{name}`",
-                        path.display()
-                    )
-                    .help("rename one of them; names of arrays are UTF-8"));
+                    return Err(two_files(path, &name));
                 }
                 arrays.insert(name, npy::read(&file)?);
             }
@@ -128,6 +130,12 @@ pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Ar
             Ok(arrays)
         }
     }
+}
+
+/// The error for a folder with two files for one array.
+fn two_files(folder: &Path, name: &str) -> Diagnostic {
+    diagnostic!("the folder `{}` has two files for an array `{name}`", folder.display())
+        .help("rename one of them; names of arrays are UTF-8")
 }
 
 fn stem(path: &Path) -> String {

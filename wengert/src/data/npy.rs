@@ -80,13 +80,22 @@ pub(super) fn header_of(literal: &Literal) -> Result<Vec<u8>> {
     Ok([MAGIC, &[1, 0], &length.to_le_bytes(), text.as_bytes()].concat())
 }
 
-/// Reads the contents of a `.npy` file. Errors do not name the file.
-pub fn parse(bytes: &[u8]) -> Result<Literal> {
+/// The layout of a file.
+pub(super) struct Layout {
+    pub dtype: DType,
+    pub big_endian: bool,
+    pub fortran: bool,
+    pub shape: Vec<usize>,
+    /// Offset of the data.
+    pub start: usize,
+}
+
+/// The layout of a file's contents, whose length has been compared with the header. Reads nothing
+/// but the header. Errors do not name the file.
+pub(super) fn layout(bytes: &[u8]) -> Result<Layout> {
     let (header, data) = split(bytes)?;
-    let header = Header::parse(header)?;
-    let Header { dtype, big_endian, fortran, shape } = header;
-    let size = dtype.size();
-    let wanted = shape.iter().try_fold(size, |n, e| n.checked_mul(*e));
+    let Header { dtype, big_endian, fortran, shape } = Header::parse(header)?;
+    let wanted = shape.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e));
     if wanted != Some(data.len()) {
         let wanted = wanted.map_or("more than 2^64".into(), |w| w.to_string());
         return Err(diagnostic!(
@@ -95,6 +104,13 @@ pub fn parse(bytes: &[u8]) -> Result<Literal> {
         )
         .help("the file is damaged or was cut short"));
     }
+    Ok(Layout { dtype, big_endian, fortran, shape, start: bytes.len() - data.len() })
+}
+
+/// Reads the contents of a `.npy` file. Errors do not name the file.
+pub fn parse(bytes: &[u8]) -> Result<Literal> {
+    let Layout { dtype, big_endian, fortran, shape, start } = layout(bytes)?;
+    let (size, data) = (dtype.size(), &bytes[start..]);
     // One copy, and further ones for big-endian numbers and Fortran order.
     let copies = 1 + u64::from(big_endian) + u64::from(fortran);
     available_memory::check((data.len() as u64).saturating_mul(copies), || {

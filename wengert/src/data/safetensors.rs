@@ -10,6 +10,7 @@
 use super::bytes::little_endian;
 use super::checksum;
 use super::map::Map;
+use super::source::ArrayType;
 use super::{Arrays, listed, sorted};
 use crate::format::container::Contents;
 use crate::{atomic, available_memory};
@@ -55,6 +56,14 @@ impl SafetensorsFile {
     pub fn ty(&self, name: &str) -> Result<TensorType> {
         let info = self.info(name)?;
         Ok(TensorType::new(dtype_from(info).map_err(self.at(name))?, info.shape.iter().copied()))
+    }
+
+    /// Type of the tensor `name`, and the offset of its elements in the file.
+    pub(super) fn place(&self, name: &str) -> Result<(ArrayType, u64)> {
+        let info = self.info(name)?;
+        let dtype = dtype_from(info).map_err(self.at(name))?;
+        let start = (self.start + info.data_offsets.0) as u64;
+        Ok((ArrayType { dtype, shape: info.shape.clone() }, start))
     }
 
     /// Reads the tensor `name`.

@@ -204,6 +204,9 @@ impl GraphFile {
         if let Some(recipe) = &self.recipe {
             let bytes = codec::encode("recipe", &v1::recipe::to_record(recipe))?;
             sections.push(("recipe", Box::new(bytes)));
+            if let Some(record) = v1::data::to_record(recipe) {
+                sections.push(("recipe.data", Box::new(codec::encode("recipe.data", &record)?)));
+            }
             if let Some(policy) = &recipe.precision {
                 let (record, dtypes) = v1::precision::to_record(policy);
                 sections.push(("precision", Box::new(codec::encode("precision", &record)?)));
@@ -280,6 +283,14 @@ impl GraphFile {
                 .map_err(|error| error.context("section `monitoring`"))?,
             (None, Some(_)) => return Err(damaged("there is a `monitoring` without a `recipe`")),
             (_, None) => {}
+        }
+        if let Some(bytes) = take("recipe.data") {
+            let Some(recipe) = &mut recipe else {
+                return Err(damaged("there is a `recipe.data` without a `recipe`"));
+            };
+            codec::decode("recipe.data", bytes)
+                .and_then(|record| v1::data::add_record(record, recipe))
+                .map_err(|error| error.context("section `recipe.data`"))?;
         }
         if let Some(recipe) = &recipe {
             recipe.verify_for(&program)?;

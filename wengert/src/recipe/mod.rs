@@ -20,7 +20,9 @@ use std::fmt;
 use wengert_core::graph::{Function, InputRole, OutputRole, Program};
 use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
-pub use input::{InputRecipe, Transform};
+pub use crate::data::loader::Blocks;
+pub use crate::transform::Transform;
+pub use input::InputRecipe;
 pub use metric::{Aggregate, Average, ClassMeasure, Metric};
 pub(crate) use monitoring::qualified;
 pub use monitoring::{
@@ -85,6 +87,9 @@ pub struct Batches {
     /// With a seed, every epoch has its own random order of all examples; without, the order is
     /// that of the data.
     pub shuffle: Option<u64>,
+    /// With a seed: shuffles blocks of consecutive rows, and rows within windows of blocks, so
+    /// that data on a disk are read block by block. Without blocks, any row may follow any other.
+    pub blocks: Option<Blocks>,
     /// Treatment of an incomplete last batch of an epoch.
     pub last: LastBatch,
 }
@@ -130,8 +135,13 @@ impl Recipe {
     /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
         positive("the batch size", self.batches.size)?;
+        if let Some(blocks) = self.batches.blocks {
+            positive("the number of rows of a block", blocks.rows)?;
+            positive("the number of blocks of a window", blocks.window)?;
+        }
         self.checkpoint.verify("the checkpoint cadence")?;
         distinct(&self.step.inputs)?;
+        self.step.inputs.iter().try_for_each(InputRecipe::verify)?;
         if self.step.inputs.is_empty() {
             return Err(Diagnostic::new("recipe: the training step has no data input")
                 .help("bind at least one input to an array: its first axis counts the examples"));
@@ -169,6 +179,7 @@ impl Cadence {
 impl EvaluateRecipe {
     fn verify(&self) -> Result<()> {
         distinct(&self.inputs)?;
+        self.inputs.iter().try_for_each(InputRecipe::verify)?;
         positive("the batch size of the evaluation", self.batch_size)?;
         self.every.verify("the cadence of the evaluation")?;
         if self.inputs.is_empty() {
@@ -281,11 +292,7 @@ impl fmt::Display for Recipe {
             inputs.iter().try_for_each(|input| {
                 write!(f, "  {} = {}", input.input, input.array)?;
                 for transform in &input.transforms {
-                    match transform {
-                        Transform::Convert(dtype) => write!(f, " | convert {dtype}")?,
-                        Transform::Scale(by) => write!(f, " | scale {by}")?,
-                        Transform::Offset(by) => write!(f, " | offset {by}")?,
-                    }
+                    write!(f, " | {transform}")?;
                 }
                 writeln!(f)
             })
@@ -317,8 +324,14 @@ impl fmt::Display for Recipe {
         };
         write!(f, "batches of {}, the last {last}, ", self.batches.size)?;
         match self.batches.shuffle {
-            Some(seed) => writeln!(f, "shuffled with seed {seed}")?,
-            None => writeln!(f, "in order")?,
+            Some(seed) => write!(f, "shuffled with seed {seed}")?,
+            None => write!(f, "in order")?,
+        }
+        match self.batches.blocks {
+            Some(Blocks { rows, window }) => {
+                writeln!(f, ", in blocks of {rows} rows and windows of {window} blocks")?;
+            }
+            None => writeln!(f)?,
         }
         match self.length {
             Length::Epochs(n) => writeln!(f, "train for {n} epochs")?,

@@ -1,4 +1,5 @@
-//! Checks of data against the recipe and the program, before anything is computed.
+//! Checks of data against the recipe and the program. Data in memory are checked before anything is
+//! computed, data on a disk batch by batch as they are read.
 //!
 //! A label that a conversion wraps, rounds or clamps becomes another label, and training accepts
 //! it. So each element of an input is checked:
@@ -15,11 +16,16 @@
 use super::Allow;
 use crate::data::exact::{Found, Number, first, holds, not_held};
 use crate::recipe::{InputRecipe, Transform};
+use crate::transform::Examples;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use wengert_compiler::indices::{Bound, bounds};
 use wengert_core::graph::Function;
-use wengert_core::{Diagnostic, Literal, Native, Result, diagnostic, with_native};
+use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+
+/// The remedy for data that are not finite.
+const LIFT: &str = "mend the data; `--allow-non-finite` trains on them as they are";
 
 /// The checks of the arrays of a function's inputs.
 #[derive(Clone, Debug, Default)]
@@ -36,65 +42,124 @@ impl<'a> DataChecks<'a> {
         DataChecks { file, allow, bounds: bounds(function) }
     }
 
-    /// The array after the transforms of an input, checked.
-    pub(super) fn converted(&self, input: &InputRecipe, array: &Literal) -> Result<Literal> {
-        let fault = |shape: &[usize], found: Option<Found>, what: &str| match found {
-            Some(found) => Err(self.error(input, shape, found, what)),
-            None => Ok(()),
-        };
-        let lift = "mend the data; `--allow-non-finite` trains on them as they are";
-        let unchecked = self.allow.non_finite;
-        if !unchecked {
-            let found = non_finite(array);
-            fault(array.shape(), found, "is not finite").map_err(|error| error.help(lift))?;
+    /// The array after all transforms of an input, checked. It is the examples of a batch, or the
+    /// first of all examples.
+    pub(super) fn converted(
+        &self,
+        input: &InputRecipe,
+        array: &Literal,
+        examples: &Examples<'_>,
+    ) -> Result<Literal> {
+        self.check_raw(input, array, examples)?;
+        self.transformed(input, array, 0..input.transforms.len(), examples)
+    }
+
+    /// Checks an array as it is in the file.
+    pub(super) fn check_raw(
+        &self,
+        input: &InputRecipe,
+        array: &Literal,
+        examples: &Examples<'_>,
+    ) -> Result<()> {
+        match non_finite(array) {
+            Some(found) if !self.allow.non_finite => Err(self
+                .error(input, (array.shape(), Some(examples)), found, "is not finite")
+                .help(LIFT)),
+            _ => Ok(()),
         }
+    }
+
+    /// The array after some transforms of an input, checked. The indices in it are checked after
+    /// the last transform.
+    pub(super) fn transformed(
+        &self,
+        input: &InputRecipe,
+        array: &Literal,
+        transforms: Range<usize>,
+        examples: &Examples<'_>,
+    ) -> Result<Literal> {
+        let is_last = transforms.end == input.transforms.len();
+        // Where the elements are, until a transform joins examples.
+        let mut at = Some(examples);
+        let mut elementwise = true;
         let mut current = array.clone();
-        for transform in &input.transforms {
-            if let Transform::Convert(to) = transform {
-                let (found, what) = (not_held(&current, *to), format!("is no {to}"));
-                fault(current.shape(), found, &what).map_err(|error| error.help(holds(*to)))?;
+        for transform in &input.transforms[transforms] {
+            if let Transform::Convert(to) = transform
+                && let Some(found) = not_held(&current, *to)
+            {
+                let error = self.error(input, (current.shape(), at), found, &format!("is no {to}"));
+                return Err(error.help(holds(*to)));
             }
-            current = transform.apply(&current).map_err(|e| {
-                e.context(format_args!("array `{}` for input `{}`", input.array, input.input))
-            })?;
-            if !unchecked && let Some(found) = non_finite(&current) {
+            current = transform.apply(&current, examples).map_err(|error| input.error(error))?;
+            elementwise &= transform.is_elementwise();
+            at = at.filter(|_| !transform.joins_examples());
+            if !self.allow.non_finite
+                && let Some(found) = non_finite(&current)
+            {
                 let what = format!(
                     "becomes {} as {} for input `{}`",
                     found.number,
                     current.dtype(),
                     input.input
                 );
-                let found = Found { number: Number::at(array, found.at), ..found };
-                return Err(self.error(input, current.shape(), found, &what).help(lift));
+                let number = if elementwise { Number::at(array, found.at) } else { found.number };
+                let found = Found { number, ..found };
+                return Err(self.error(input, (current.shape(), at), found, &what).help(LIFT));
             }
         }
-        if let (Some(bound), false, true) =
-            (self.bounds.get(&input.input), self.allow.out_of_range, current.dtype().is_integer())
-        {
-            let (indexed, count) = (&bound.indexed, i128::from(bound.count));
-            let outside = |n: Number| matches!(n, Number::Integer(n) if n < 0 || n >= count);
-            let what = match count {
-                ..=0 => format!("is out of range: there is nothing to look up by `{indexed}`"),
-                _ => {
-                    let last = count - 1;
-                    format!("is out of range: input `{}` has values from 0 to {last}", input.input)
-                }
-            };
-            fault(current.shape(), first(&current, outside), &what).map_err(|error| {
-                let help = "mend the data or the program; `--allow-out-of-range` trains \
-                            on them as they are";
-                error.at(bound.location.clone(), format!("used by {indexed} here")).help(help)
-            })?;
+        if is_last {
+            self.check_indices(input, &current, at)?;
         }
         Ok(current)
     }
 
-    fn error(&self, input: &InputRecipe, shape: &[usize], found: Found, what: &str) -> Diagnostic {
+    /// Checks the elements of an input that are indices or labels.
+    fn check_indices(
+        &self,
+        input: &InputRecipe,
+        array: &Literal,
+        examples: Option<&Examples<'_>>,
+    ) -> Result<()> {
+        let Some(bound) = self.bounds.get(&input.input) else { return Ok(()) };
+        if self.allow.out_of_range || !array.dtype().is_integer() {
+            return Ok(());
+        }
+        let (indexed, count) = (&bound.indexed, i128::from(bound.count));
+        let outside = |n: Number| matches!(n, Number::Integer(n) if n < 0 || n >= count);
+        let Some(found) = first(array, outside) else { return Ok(()) };
+        let what = match count {
+            ..=0 => format!("is out of range: there is nothing to look up by `{indexed}`"),
+            _ => {
+                let last = count - 1;
+                format!("is out of range: input `{}` has values from 0 to {last}", input.input)
+            }
+        };
+        let help =
+            "mend the data or the program; `--allow-out-of-range` trains on them as they are";
+        Err(self
+            .error(input, (array.shape(), examples), found, &what)
+            .at(bound.location.clone(), format!("used by {indexed} here"))
+            .help(help))
+    }
+
+    /// An error of an element of a batch with this shape. Where the examples are joined, so that
+    /// their rows are unknown, they are counted within the batch.
+    fn error(
+        &self,
+        input: &InputRecipe,
+        (shape, examples): (&[usize], Option<&Examples<'_>>),
+        found: Found,
+        what: &str,
+    ) -> Diagnostic {
         let file = self.file.map_or(String::new(), |path| format!(" of `{}`", path.display()));
         let width = shape[1..].iter().product::<usize>().max(1);
+        let row = match examples {
+            Some(examples) => format!("row {}", examples.row(found.at / width)),
+            None => format!("example {} of the batch", found.at / width),
+        };
         let place = match shape.len() {
-            1 => format!("row {}", found.at),
-            _ => format!("row {}, element {}", found.at / width, found.at % width),
+            1 => row,
+            _ => format!("{row}, element {}", found.at % width),
         };
         let more = match found.more {
             0 => String::new(),
@@ -104,22 +169,14 @@ impl<'a> DataChecks<'a> {
     }
 }
 
-/// The first NaN or infinity among these rows of an input's array: its row and value.
-pub(super) fn non_finite_in(array: &Literal, rows: &[usize]) -> Option<(usize, f64)> {
-    if !array.dtype().is_real() {
-        return None;
+/// The first NaN or infinity of a batch: its example within the batch, and its value.
+pub(super) fn non_finite_in(batch: &Literal) -> Option<(usize, f64)> {
+    let found = non_finite(batch)?;
+    let width = batch.shape()[1..].iter().product::<usize>().max(1);
+    match found.number {
+        Number::Real(value) => Some((found.at / width, value)),
+        Number::Integer(_) => None,
     }
-    let width: usize = array.shape()[1..].iter().product();
-    with_native!(array.dtype(), T => {
-        let all = array.as_slice::<T>().expect("the dtype is its own");
-        rows.iter().find_map(|row| {
-            let bad = all[row * width..][..width]
-                .iter()
-                .map(|v| Native::to_f64(*v))
-                .find(|v| !v.is_finite());
-            bad.map(|value| (*row, value))
-        })
-    })
 }
 
 fn non_finite(array: &Literal) -> Option<Found> {
@@ -132,6 +189,7 @@ fn non_finite(array: &Literal) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transform::Draws;
     use wengert_core::{DType, Location, Scalar};
 
     /// Ten classes.
@@ -149,8 +207,13 @@ mod tests {
         InputRecipe::new("y", "labels").then(Transform::Convert(DType::I32))
     }
 
+    /// An array as the first examples of the data.
+    fn convert(checks: &DataChecks<'_>, input: &InputRecipe, array: &Literal) -> Result<Literal> {
+        checks.converted(input, array, &Examples::all(Draws::new(0, 0)))
+    }
+
     fn says(input: &InputRecipe, array: Literal, text: &str) {
-        let error = checks(Allow::default()).converted(input, &array).unwrap_err().to_string();
+        let error = convert(&checks(Allow::default()), input, &array).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
     }
 
@@ -179,9 +242,9 @@ mod tests {
         // NaN is not an integer, even if it is allowed.
         let allow = Allow { non_finite: true, out_of_range: true };
         let error =
-            checks(allow).converted(&labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
+            convert(&checks(allow), &labels(), &rows(vec![f64::NAN])).unwrap_err().to_string();
         assert!(error.contains("row 0: NaN is no i32"), "{error}");
-        let good = checks(Allow::default()).converted(&labels(), &rows(vec![9.0, 0.0])).unwrap();
+        let good = convert(&checks(Allow::default()), &labels(), &rows(vec![9.0, 0.0])).unwrap();
         assert_eq!(good, Literal::from_vec(&[2], vec![9i32, 0]).unwrap());
     }
 
@@ -196,9 +259,18 @@ mod tests {
         says(&labels(), found.clone(), "--allow-out-of-range");
         let allow = Allow { out_of_range: true, ..Allow::default() };
         assert_eq!(
-            checks(allow).converted(&labels(), &found).unwrap().as_slice::<i32>(),
+            convert(&checks(allow), &labels(), &found).unwrap().as_slice::<i32>(),
             Some(&[9, 10, -1][..])
         );
+    }
+
+    #[test]
+    fn rows_are_those_of_the_data() {
+        let array = Literal::from_vec(&[2, 2], vec![0.0f32, 1.0, 2.0, f32::NAN]).unwrap();
+        let input = InputRecipe::new("x", "images");
+        let examples = Examples::of(&[70, 31], Draws::new(0, 0));
+        let error = checks(Allow::default()).converted(&input, &array, &examples).unwrap_err();
+        assert!(error.message.contains("row 31, element 1: NaN"), "{error}");
     }
 
     #[test]
@@ -215,11 +287,10 @@ mod tests {
         let scaled = plain.clone().then(Transform::Scale(Scalar::of(1e30f32)));
         says(&scaled, images(1e30), "becomes inf as f32");
         let allow = Allow { non_finite: true, ..Allow::default() };
-        assert!(checks(allow).converted(&plain, &images(f32::NAN)).is_ok());
-        assert_eq!(non_finite_in(&images(f32::NAN), &[0]), None);
+        assert!(convert(&checks(allow), &plain, &images(f32::NAN)).is_ok());
+        assert_eq!(non_finite_in(&images(3.0)), None);
         assert!(
-            non_finite_in(&images(f32::NAN), &[0, 1])
-                .is_some_and(|(row, value)| row == 1 && value.is_nan())
+            non_finite_in(&images(f32::NAN)).is_some_and(|(row, value)| row == 1 && value.is_nan())
         );
     }
 }

@@ -1,17 +1,19 @@
 //! Evaluations: between the steps of a run, and of a model without training.
 
-use super::batches::{Examples, Schedule};
+use super::batches::{Examples, Schedule, for_each_batch};
 use super::check_data::DataChecks;
 use super::folder::{Output, diverged};
 use super::functions::Function;
 use super::metrics::{Accumulator, Batch, Confusion, Measured};
 use super::weights::variables;
 use super::{Options, TrainError};
+use crate::data::source::Source;
 use crate::data::{Arrays, listed};
 use crate::recipe::{Batches, EvaluateRecipe, LastBatch, Recipe};
 use crate::session::Session;
 use crate::signature::is_variable;
 use crate::weight_names::{NameDifferences, check_types};
+use std::sync::Arc;
 use wengert_core::graph::Program;
 use wengert_core::nearest::nearest;
 use wengert_core::{Diagnostic, Literal, Result, diagnostic};
@@ -22,8 +24,9 @@ pub(super) struct Evaluation<'a> {
     pub(super) set: Option<&'a str>,
     pub(super) recipe: &'a EvaluateRecipe,
     function: Function<'a>,
-    examples: Examples,
+    examples: Arc<Examples<'a>>,
     schedule: Schedule,
+    threads: Option<usize>,
     key: Literal,
 }
 
@@ -34,23 +37,27 @@ impl<'a> Evaluation<'a> {
         evaluate: &'a EvaluateRecipe,
         program: &'a Program,
         recipe: &Recipe,
-        data: &Arrays,
-        options: Options<'_>,
+        data: &'a dyn Source,
+        options: Options<'a>,
     ) -> Result<Self> {
         let own = options.sets.iter().find(|own| set == Some(own.set));
         let (data, file) = match own {
-            Some(own) => (own.arrays, own.file),
+            Some(own) => (own.data, own.file),
             None => (data, options.data_file),
         };
         let checks = DataChecks::new(program.get(&evaluate.function)?, file, options.allow);
-        let examples =
-            Examples::new(&evaluate.inputs, data, &checks).map_err(|e| in_set(set, e))?;
-        let batches =
-            Batches { size: evaluate.batch_size, shuffle: None, last: LastBatch::Smaller };
-        let schedule = Schedule::new(examples.count(), batches)?;
+        let examples = Examples::new(&evaluate.inputs, data, checks, recipe.key_seed);
+        let examples = Arc::new(examples.map_err(|error| in_set(set, error))?);
+        let batches = Batches {
+            size: evaluate.batch_size,
+            shuffle: None,
+            blocks: None,
+            last: LastBatch::Smaller,
+        };
+        let schedule = Schedule::of(&examples, batches)?;
         let function = Function::new(program, &evaluate.function);
-        let key = recipe.key_for(0);
-        Ok(Evaluation { set, recipe: evaluate, function, examples, schedule, key })
+        let (threads, key) = (options.data_threads, recipe.key_for(0));
+        Ok(Evaluation { set, recipe: evaluate, function, examples, schedule, threads, key })
     }
 
     /// All evaluations of a recipe.
@@ -59,8 +66,8 @@ impl<'a> Evaluation<'a> {
     pub(super) fn all(
         program: &'a Program,
         recipe: &'a Recipe,
-        data: &Arrays,
-        options: Options<'_>,
+        data: &'a dyn Source,
+        options: Options<'a>,
     ) -> Result<Vec<Self>> {
         check_sets(recipe, options)?;
         let evaluations = recipe.evaluations();
@@ -87,27 +94,26 @@ impl<'a> Evaluation<'a> {
         let mut kept: Vec<_> = self.recipe.metrics.iter().map(Accumulator::new).collect();
         let seconds: Vec<&str> =
             self.recipe.metrics.iter().filter_map(|metric| metric.aggregate.second()).collect();
-        let mut first = 0;
-        for step in 0..self.schedule.steps_per_epoch() {
-            let rows = self.schedule.rows(step);
-            let count = rows.len();
-            let batch = self.examples.batch(rows);
+        let (mut first, mut non_finite) = (0, None);
+        for_each_batch(&self.examples, &self.schedule, self.threads, |batch| {
+            let count = batch.rows.len();
+            non_finite = non_finite.take().or_else(|| batch.non_finite(&self.examples));
             let inputs: Vec<(&str, Literal)> =
-                batch.iter().filter(|(name, _)| seconds.contains(name)).cloned().collect();
-            let outputs = self.function.run(session, batch, &self.key)?;
+                batch.inputs.iter().filter(|(name, _)| seconds.contains(name)).cloned().collect();
+            let outputs = self.function.run(session, batch.inputs, &self.key)?;
             let batch = Batch { outputs: &outputs, inputs: &inputs, first, count };
             for metric in &mut kept {
                 metric.add(&batch).map_err(|error| in_set(self.set, error))?;
             }
             first += count;
-        }
+            Ok::<(), Diagnostic>(())
+        })?;
         let mut measured = Measured::default();
         for metric in kept {
             metric.finish(&mut measured).map_err(|error| in_set(self.set, error))?;
         }
         if let Some((name, value)) = measured.metrics.iter().find(|(_, value)| value.is_nan()) {
-            let all: Vec<usize> = (0..self.examples.count()).collect();
-            let advice = match self.examples.non_finite(&all) {
+            let advice = match non_finite {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None => "look at what the evaluation divides by, or takes the logarithm of".into(),
             };
@@ -169,7 +175,7 @@ pub fn evaluate(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
 ) -> Result<Evaluated, TrainError> {
     evaluate_set(session, program, recipe, None, data, options)
@@ -181,7 +187,7 @@ pub fn evaluate(
 /// ignored.
 ///
 /// `set` is the name of one of the recipe's [further sets](crate::recipe::Monitoring::sets). Of the
-/// options, `weights`, `weights_file`, `data_file`, `sets` and `allow` count.
+/// options, `weights`, `weights_file`, `data_file`, `data_threads`, `sets` and `allow` count.
 ///
 /// # Errors
 ///
@@ -194,7 +200,7 @@ pub fn evaluate_set(
     program: &Program,
     recipe: &Recipe,
     set: Option<&str>,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
 ) -> Result<Evaluated, TrainError> {
     recipe.verify_for(program)?;

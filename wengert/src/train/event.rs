@@ -43,6 +43,8 @@ pub struct StepRecord {
     pub examples: u64,
     /// Time from the choice of the batch until the loss is known, without compilation.
     pub time: Duration,
+    /// The part of it during which the step waited for its batch.
+    pub waited: Duration,
 }
 
 impl StepRecord {
@@ -52,7 +54,7 @@ impl StepRecord {
     }
 
     /// Names and values in the order of the log. Floats have the shortest digits that read back
-    /// exactly; the two times are rounded, to 10⁻⁶ s and to 0.1 examples per second.
+    /// exactly; times are rounded, to 10⁻⁶ s and to 0.1 examples per second.
     pub fn fields(&self) -> Vec<(&'static str, Value)> {
         let mut fields = vec![
             ("step", Value::from(self.step)),
@@ -71,6 +73,7 @@ impl StepRecord {
         let per_second = (self.examples_per_second() * 10.0).round() / 10.0;
         fields.push(("examples_per_second", number(per_second)));
         fields.push(("seconds", number(self.time.as_micros() as f64 / 1e6)));
+        fields.push(("waited_seconds", number(self.waited.as_micros() as f64 / 1e6)));
         fields
     }
 }
@@ -159,6 +162,7 @@ impl<'a> Recorded<'a> {
             skipped: optional(self.skipped, SKIPPED).transpose()?.is_some_and(|s| s != 0.0),
             examples: 0,
             time: Duration::ZERO,
+            waited: Duration::ZERO,
         })
     }
 }

@@ -17,17 +17,19 @@
 //! The rate must be settable ([`Rate::settable`](crate::optim::Rate::settable)). The variables of the
 //! session are restored, and nothing is written.
 
-use super::batches::{Examples, Schedule};
+use super::batches::{Examples, Feed, Schedule};
 use super::check_data::DataChecks;
 use super::event::Recorded;
 use super::functions::Function;
 use super::run::needs_loss_scale;
 use super::{Event, Options, TrainError, weights};
-use crate::data::Arrays;
+use crate::data::source::Source;
 use crate::optim::settable_rates;
 use crate::recipe::Recipe;
 use crate::session::Session;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::{self, Scope};
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 
@@ -126,7 +128,7 @@ pub fn find_rate(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
     search: &RateSearch,
     observe: &mut dyn FnMut(Event<'_>),
@@ -136,17 +138,21 @@ pub fn find_rate(
     needs_loss_scale(program, recipe)?;
     let program = &*recipe.apply_precision(program)?;
     let before = session.variables()?;
-    let found = tried(session, program, recipe, data, options, search, observe);
+    let found = thread::scope(|scope| {
+        tried(scope, session, program, recipe, data, options, search, observe)
+    });
     session.set_variables(&before)?;
     found
 }
 
-fn tried(
+#[expect(clippy::too_many_arguments, reason = "those of `find_rate`, and the threads that read")]
+fn tried<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
     session: &mut Session,
     program: &Program,
-    recipe: &Recipe,
-    data: &Arrays,
-    options: Options<'_>,
+    recipe: &'env Recipe,
+    data: &'env dyn Source,
+    options: Options<'env>,
     search: &RateSearch,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<RateCurve, TrainError> {
@@ -162,14 +168,17 @@ fn tried(
             .into());
     }
     let checks = DataChecks::new(function, options.data_file, options.allow);
-    let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
-    let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
+    let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
+    let examples = Arc::new(examples);
+    let mut schedule = Schedule::of(&examples, recipe.batches)?;
     let recorded = Recorded::of(function, &recipe.step);
     let mut step = Function::new(program, &recipe.step.function);
-    step.binding(&examples.batch(schedule.rows(0)))?;
+    step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;
     weights::initialize(session, program, recipe, options, observe)?;
     let mut curve = RateCurve { trials: Vec::new(), diverged: false, suggestion: None };
     let (mut sum, mut least) = (0.0, f64::INFINITY);
+    let steps = 0..search.steps;
+    let mut feed = Feed::start(scope, &examples, &schedule, steps, options.data_threads)?;
     for n in 0..search.steps {
         if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
             let message = format!("stopped after step {n} of {}", search.steps);
@@ -179,8 +188,8 @@ fn tried(
         for name in &rates {
             session.set_variable(name, &Literal::from(rate as f32))?;
         }
-        let batch = examples.batch(schedule.rows(n));
-        let loss = recorded.loss(&step.run(session, batch, &recipe.key_for(n + 1))?)?;
+        let (batch, _) = feed.next()?.expect("there is a batch for each step");
+        let loss = recorded.loss(&step.run(session, batch.inputs, &recipe.key_for(n + 1))?)?;
         if !loss.is_finite() {
             curve.diverged = true;
             break;

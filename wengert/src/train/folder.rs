@@ -7,7 +7,8 @@ use super::log::Log;
 use super::watch::Watch;
 use super::{Event, Options, SetData, TrainError, WEIGHTS, weights};
 use crate::atomic::cannot;
-use crate::data::{Arrays, bytes, safetensors};
+use crate::data::safetensors;
+use crate::data::source::Source;
 use crate::format::{codec, v1};
 use crate::recipe::{Cadence, FinalWeights, Length, Recipe};
 use crate::session::Session;
@@ -21,7 +22,7 @@ pub(super) fn begin<'a>(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'a>,
     observe: &mut dyn FnMut(Event<'_>),
 ) -> Result<(Progress, Option<Output<'a>>), TrainError> {
@@ -90,12 +91,13 @@ fn resume<'a>(
     Ok((found.progress, Some(output)))
 }
 
-/// Checksum of all that a run depends on: of program and recipe in the upper half, of the data in
-/// the lower half. The length, the cadence of checkpoints and source locations are excluded.
+/// Checksum of all that a run depends on: of program and recipe in the upper half, of the data
+/// ([`Source::fingerprint`]) in the lower half. The length, the cadence of checkpoints and source
+/// locations are excluded.
 fn fingerprint(
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
 ) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
@@ -104,19 +106,17 @@ fn fingerprint(
     made.update(&codec::encode("program", &without_locations(record))?);
     made.update(&literals);
     made.update(&codec::encode("recipe", &v1::recipe::to_record(&recipe))?);
+    if let Some(record) = v1::data::to_record(&recipe) {
+        made.update(&codec::encode("recipe.data", &record)?);
+    }
     if let Some(record) = v1::monitoring::to_record(&recipe.monitoring) {
         made.update(&codec::encode("monitoring", &record)?);
     }
     let mut content = crc32fast::Hasher::new();
-    let mut add = |prefix: &str, arrays: &Arrays| {
-        for (name, array) in arrays {
-            content.update(format!("{prefix}{name}:{};", array.ty()).as_bytes());
-            content.update(&bytes::little_endian(array));
-        }
-    };
-    add("", data);
-    for SetData { set, arrays, .. } in options.sets {
-        add(&format!("{set}/"), arrays);
+    data.fingerprint(&mut content)?;
+    for SetData { set, data, .. } in options.sets {
+        content.update(format!("{set}/").as_bytes());
+        data.fingerprint(&mut content)?;
     }
     Ok(u64::from(made.finalize()) << 32 | u64::from(content.finalize()))
 }

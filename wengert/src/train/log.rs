@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! {"step":1,"epoch":0,"loss":2.3025851,"metrics":{"correct":4.0},"grad_norm":1.7,
-//!  "learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125}
+//!  "learning_rate":0.001,"examples_per_second":25600.0,"seconds":0.00125,
+//!  "waited_seconds":0.000012}
 //! {"step":23,"epoch":0,"evaluation":{"accuracy":0.41}}
 //! {"step":23,"epoch":0,"set":"test","evaluation":{"accuracy":0.4,"classes":[[3,1],[2,4]]}}
 //! ```
@@ -10,7 +11,8 @@
 //! (The first line is broken here.) A line of a step has the fields of its
 //! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm`, `learning_rate` and
 //! `loss_scale` are absent if the step function has no such outputs, and `skipped` unless it is
-//! true. An evaluation has the name of its set, if it has one. Logs of earlier versions end after the loss, and are read, too. The last two fields are
+//! true. An evaluation has the name of its set, if it has one. Logs of earlier versions end
+//! earlier, and are read, too. The last three fields are
 //! times. Without them, the log of a run that was killed and
 //! resumed equals that of an uninterrupted one.
 //!

@@ -28,7 +28,12 @@
 //! ```
 //!
 //! **Checked.** Data and the names of weights are checked against the recipe and the program
-//! before anything is computed ([`check_data`]).
+//! before anything is computed ([`check_data`]). Data that are not in memory are checked batch by
+//! batch.
+//!
+//! **Large data.** Data are a [`Source`]: arrays in memory, or files that are larger than memory.
+//! Threads read and transform batches ahead of their steps ([`loader`](crate::data::loader)); a
+//! record has the time that its step waited for them.
 //!
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
@@ -55,6 +60,7 @@ mod watch;
 mod weights;
 
 use crate::data::Arrays;
+use crate::data::source::Source;
 use crate::recipe::{Length, Recipe};
 use crate::session::Session;
 use run::{Run, needs_loss_scale};
@@ -62,6 +68,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Result};
 
@@ -101,6 +108,9 @@ pub struct Options<'a> {
     pub data_file: Option<&'a Path>,
     /// Checks of the data to skip.
     pub allow: Allow,
+    /// Number of threads that read and transform data which are not in memory. The default is half
+    /// of the processors, at most 8. Batches do not depend on it.
+    pub data_threads: Option<usize>,
     /// Write event files for TensorBoard into the folder, beside the log.
     pub tensorboard: Option<TensorBoard>,
     /// Data of evaluation sets that do not take the arrays of the run's data.
@@ -111,14 +121,21 @@ pub struct Options<'a> {
 }
 
 /// The data of an evaluation set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct SetData<'a> {
     /// The name of the [set](crate::recipe::EvaluationSet).
     pub set: &'a str,
-    /// Its arrays.
-    pub arrays: &'a Arrays,
+    /// Its data.
+    pub data: &'a dyn Source,
     /// Where they come from, for messages.
     pub file: Option<&'a Path>,
+}
+
+impl fmt::Debug for SetData<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SetData");
+        shown.field("set", &self.set).field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 /// Suspicious data that are accepted for training.
@@ -186,13 +203,15 @@ impl fmt::Display for TrainError {
 impl std::error::Error for TrainError {}
 
 /// Trains `program` by `recipe` on `data`, with the variables of `session`, which the run replaces.
+/// Data are [`Arrays`], or another [`Source`], whose rows are read ahead of the steps that take
+/// them.
 /// The functions run under the recipe's [precision](Recipe::precision).
 /// Every event is reported to `observe`; a closure may return a [`Flow`], or nothing.
 pub fn train<R: Into<Flow>>(
     session: &mut Session,
     program: &Program,
     recipe: &Recipe,
-    data: &Arrays,
+    data: &dyn Source,
     options: Options<'_>,
     observe: &mut dyn FnMut(Event<'_>) -> R,
 ) -> Result<Report, TrainError> {
@@ -205,5 +224,7 @@ pub fn train<R: Into<Flow>>(
     recipe.verify_for(program)?;
     needs_loss_scale(program, recipe)?;
     let program = &*recipe.apply_precision(program)?;
-    Run::begin(session, program, recipe, data, options, &stop, &mut observe)?.go()
+    thread::scope(|scope| {
+        Run::begin(scope, session, program, recipe, data, options, &stop, &mut observe)?.go()
+    })
 }

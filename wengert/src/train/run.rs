@@ -5,7 +5,7 @@
 //! [`Run::after`] does what is due after it: histograms, evaluations, checkpoints. [`Run::end`]
 //! writes the weights.
 
-use super::batches::{Examples, Schedule};
+use super::batches::{Examples, Feed, Schedule};
 use super::board::Board;
 use super::check_data::DataChecks;
 use super::checkpoint::Progress;
@@ -15,13 +15,15 @@ use super::folder::{Output, begin, diverged};
 use super::functions::Function;
 use super::metrics::Measured;
 use super::{ADVICE, Event, Options, Report, StepRecord, TrainError};
-use crate::data::Arrays;
+use crate::data::source::Source;
 use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::outputs::Outputs;
 use crate::recipe::{Cadence, EPOCH_LOSS, Length, Recipe, qualified};
 use crate::session::Session;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 use wengert_core::graph::Program;
 use wengert_core::{DType, Diagnostic, Result, diagnostic};
@@ -35,8 +37,9 @@ pub(super) struct Run<'a> {
     /// Set when an observer ends the run.
     stop: &'a Cell<bool>,
     observe: &'a mut (dyn FnMut(Event<'_>) + 'a),
-    examples: Examples,
+    examples: Arc<Examples<'a>>,
     schedule: Schedule,
+    feed: Feed<'a>,
     step: Function<'a>,
     recorded: Recorded<'a>,
     evaluations: Vec<Evaluated<'a>>,
@@ -74,16 +77,21 @@ struct Stepped {
 
 impl<'a> Run<'a> {
     /// Checks everything that can be checked before the first step, and starts or resumes the run.
-    /// The program is under the recipe's precision.
-    pub(super) fn begin(
+    /// The program is under the recipe's precision. Threads of `scope` read data.
+    #[expect(clippy::too_many_arguments, reason = "those of `train`, and what it makes")]
+    pub(super) fn begin<'scope>(
+        scope: &'scope Scope<'scope, '_>,
         session: &'a mut Session,
         program: &'a Program,
         recipe: &'a Recipe,
-        data: &Arrays,
+        data: &'a dyn Source,
         options: Options<'a>,
         stop: &'a Cell<bool>,
         observe: &'a mut (dyn FnMut(Event<'_>) + 'a),
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, TrainError>
+    where
+        'a: 'scope,
+    {
         if options.tensorboard.is_some() && options.folder.is_none() {
             return Err(diagnostic!("event files for TensorBoard need a folder")
                 .help("set `Options::folder`, where the run's log and checkpoints are, too")
@@ -91,8 +99,9 @@ impl<'a> Run<'a> {
         }
         let function = program.get(&recipe.step.function)?;
         let checks = DataChecks::new(function, options.data_file, options.allow);
-        let examples = Examples::new(&recipe.step.inputs, data, &checks)?;
-        let mut schedule = Schedule::new(examples.count(), recipe.batches)?;
+        let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
+        let examples = Arc::new(examples);
+        let mut schedule = Schedule::of(&examples, recipe.batches)?;
         let per_epoch = schedule.steps_per_epoch();
         let total = match options.length.unwrap_or(recipe.length) {
             Length::Steps(steps) => steps,
@@ -109,7 +118,7 @@ impl<'a> Run<'a> {
         let step = Function::new(program, &recipe.step.function);
         let recorded = Recorded::of(function, &recipe.step);
         // Data that do not fit leave no folder behind.
-        step.binding(&examples.batch(schedule.rows(0)))?;
+        step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;
         let (progress, mut output) = begin(session, program, recipe, data, options, observe)?;
         let resumed_at = progress.step;
         if let (Some(choice), Some(output)) = (options.tensorboard, &mut output) {
@@ -122,6 +131,8 @@ impl<'a> Run<'a> {
         }
         let start = Event::Start { step: progress.step, total, steps_per_epoch: per_epoch };
         report(start, &mut output, observe)?;
+        let steps = progress.step..total;
+        let feed = Feed::start(scope, &examples, &schedule, steps, options.data_threads)?;
         Ok(Run {
             session,
             program,
@@ -131,6 +142,7 @@ impl<'a> Run<'a> {
             observe,
             examples,
             schedule,
+            feed,
             step,
             recorded,
             evaluations: evaluations.collect(),
@@ -179,18 +191,19 @@ impl<'a> Run<'a> {
         let (epoch, ends_epoch) =
             (self.schedule.epoch_of(before), self.schedule.ends_epoch(before));
         let began = Instant::now();
-        let rows = self.schedule.rows(before);
+        let next = self.feed.next()?;
+        let (batch, waited) = next.expect("there is a batch for each step");
         let outputs = {
             let _span = tracing::debug_span!("step", number = before + 1).entered();
             let key = self.recipe.key_for(before + 1);
-            self.step.run(self.session, self.examples.batch(rows), &key)?
+            self.step.run(self.session, batch.inputs.clone(), &key)?
         };
         let loss = self.recorded.loss(&outputs)?;
         let time = began.elapsed().saturating_sub(self.step.compiling());
         let number = before + 1;
         self.progress.step = number;
         if !loss.is_finite() {
-            let advice = match self.examples.non_finite(rows) {
+            let advice = match batch.non_finite(&self.examples) {
                 Some(fault) => format!("the data are at fault: {fault}"),
                 None if number == 1 => {
                     "no update was made yet: look at the initial values and the scale of the data"
@@ -202,13 +215,14 @@ impl<'a> Run<'a> {
             return Err(diverged(what, advice, self.output.as_ref()));
         }
         let read = self.recorded.read(&outputs)?;
-        let record = StepRecord { step: number, epoch, examples: rows.len() as u64, time, ..read };
+        let examples = batch.rows.len() as u64;
+        let record = StepRecord { step: number, epoch, examples, time, waited, ..read };
         if record.skipped && record.loss_scale.is_none_or(|scale| scale <= LEAST_LOSS_SCALE) {
             let what =
                 format!("the gradient is not finite at step {number}, with the least loss scale");
             return Err(diverged(what, ADVICE.into(), self.output.as_ref()));
         }
-        self.progress.epoch_loss += loss * rows.len() as f64;
+        self.progress.epoch_loss += loss * examples as f64;
         self.progress.epoch_examples += record.examples;
         report(Event::Step(&record), &mut self.output, self.observe)?;
         self.in_epoch.steps += 1;

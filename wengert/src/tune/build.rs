@@ -156,6 +156,7 @@ pub(super) fn recipe(tuning: &Tuning, model: &Model<'_>, has_init: bool) -> Reci
         batches: Batches {
             size: tuning.batch,
             shuffle: Some(tuning.seed),
+            blocks: None,
             last: LastBatch::Smaller,
         },
         length: Length::Epochs(tuning.epochs),

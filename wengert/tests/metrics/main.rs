@@ -201,7 +201,7 @@ fn a_set_has_data_of_its_own() {
     few.insert("scores".into(), Literal::zeros(DType::F64, &[2, 7]));
     few.insert("labels".into(), Literal::from_vec(&[2], vec![0i32, 3]).unwrap());
     let mut session = Session::open(Device::Cpu).unwrap();
-    let sets = [wengert::train::SetData { set: "first", arrays: &few, file: None }];
+    let sets = [wengert::train::SetData { set: "first", data: &few, file: None }];
     let options = Options { sets: &sets, ..Options::default() };
     let mut on = |set| {
         let found = evaluate_set(&mut session, &program(7), &recipe, set, &all, options).unwrap();

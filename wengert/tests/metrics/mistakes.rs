@@ -143,7 +143,7 @@ fn sets_are_named() {
     let metrics = [("m".into(), "loss".into(), "mean".into())];
     let mut recipe = recipe(&metrics, 10);
     let arrays = data(&file(), "many");
-    let sets = [SetData { set: "tset", arrays: &arrays, file: None }];
+    let sets = [SetData { set: "tset", data: &arrays, file: None }];
     let options = Options { sets: &sets, ..Options::default() };
     let mut session = Session::open(Device::Cpu).unwrap();
     let mut refused = |recipe: &Recipe| {

@@ -27,7 +27,7 @@ fn program() -> (Program, Recipe) {
             loss: "loss".into(),
         },
         evaluate: None,
-        batches: Batches { size: 4, shuffle: None, last: LastBatch::Drop },
+        batches: Batches { size: 4, shuffle: None, blocks: None, last: LastBatch::Drop },
         length: Length::Epochs(1),
         checkpoint: Cadence::Never,
         key_seed: 0,

@@ -298,7 +298,7 @@ fn labels_that_are_no_class_do_not_train() {
             loss: "loss".into(),
         },
         evaluate: None,
-        batches: Batches { size: 4, shuffle: None, last: LastBatch::Drop },
+        batches: Batches { size: 4, shuffle: None, blocks: None, last: LastBatch::Drop },
         length: Length::Steps(1),
         ..recipe()
     };

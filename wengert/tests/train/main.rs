@@ -4,6 +4,7 @@
 mod faults;
 mod monitoring;
 mod scaled;
+mod streamed;
 
 use std::path::Path;
 use std::process::Command;
@@ -93,7 +94,7 @@ fn recipe() -> Recipe {
             }],
             every: Cadence::Epochs(5),
         }),
-        batches: Batches { size: 8, shuffle: Some(11), last: LastBatch::Smaller },
+        batches: Batches { size: 8, shuffle: Some(11), blocks: None, last: LastBatch::Smaller },
         length: Length::Epochs(40),
         checkpoint: Cadence::Steps(3),
         key_seed: 5,

@@ -239,7 +239,7 @@ fn first_rows(count: usize) -> Arrays {
 fn evaluation_sets_have_names_cadences_and_data_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let (recipe, arrays) = (two_sets(), first_rows(10));
-    let sets = [SetData { set: "first", arrays: &arrays, file: None }];
+    let sets = [SetData { set: "first", data: &arrays, file: None }];
     let options = Options { folder: Some(folder.path()), sets: &sets, ..Options::default() };
     let mut found = Vec::new();
     let (report, session) = run(&recipe, &program(0.05), options, &mut |event| {
@@ -269,7 +269,7 @@ fn evaluation_sets_have_names_cadences_and_data_of_their_own() {
     let resume = Options { resume: true, ..options };
     run(&recipe, &program(0.05), resume, &mut |_| {}).unwrap();
     let other = first_rows(11);
-    let sets = [SetData { set: "first", arrays: &other, file: None }];
+    let sets = [SetData { set: "first", data: &other, file: None }];
     let resume = Options { sets: &sets, ..resume };
     let error = run(&recipe, &program(0.05), resume, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("other data"), "{error}");

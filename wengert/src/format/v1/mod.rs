@@ -19,6 +19,7 @@
 //! | `literals` | – | the elements of the program's literals, one after another in the order in which `program` has them |
 //! | `locations` | [`Locations`] | for every function, the source locations |
 //! | `recipe` | [`Recipe`] | the training recipe; may be absent |
+//! | `recipe.data` | [`Data`] | the recipe's blocks of rows, and transforms that `recipe` cannot hold; absent if there are none |
 //! | `precision` | [`Precision`] | the recipe's policy of precision; may be absent |
 //! | `precision.dtypes` | [`PrecisionDtypes`] | what else that policy gives dtypes, and for which functions; absent if nothing, and for all |
 //! | `monitoring` | [`Monitoring`] | what the recipe's run watches; absent if nothing, and with the usual checkpoints |
@@ -28,6 +29,7 @@
 //! A `.plan` has `plan` (its text without its constants), `constants` ([`Constants`]), and
 //! `literals` with their elements.
 
+pub mod data;
 pub mod literals;
 pub mod locations;
 pub mod monitoring;
@@ -221,6 +223,26 @@ pub struct Recipe {
     pub checkpoint: Option<Period>,
     /// Seed of keys.
     pub key_seed: u64,
+}
+
+/// Section `recipe.data`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Data {
+    /// Rows of a block and blocks of a window.
+    pub blocks: Option<(u64, u64)>,
+    /// The transforms of some inputs, which section `recipe` has without transforms.
+    pub transforms: Vec<InputTransforms>,
+}
+
+/// The transforms of an input.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct InputTransforms {
+    /// Number of the function: 0 is the step, 1 the evaluation, from 2 on the evaluation sets.
+    pub function: u32,
+    /// Name of the input.
+    pub input: String,
+    /// As text, in order.
+    pub transforms: Vec<String>,
 }
 
 /// Section `precision`.

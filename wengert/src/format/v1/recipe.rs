@@ -7,7 +7,8 @@ use crate::recipe::{
 };
 use wengert_core::{DType, Diagnostic, Result, Scalar};
 
-/// Converts a recipe to a record.
+/// Converts a recipe to a record. Its blocks and some transforms have a [section](super::data) of
+/// their own.
 pub fn to_record(recipe: &Recipe) -> v1::Recipe {
     v1::Recipe {
         init: recipe.init.clone(),
@@ -28,8 +29,8 @@ pub fn to_record(recipe: &Recipe) -> v1::Recipe {
 }
 
 /// Converts a record to a recipe. Names of dtypes and aggregates must be known, and the recipe
-/// must pass [`Recipe::verify`]. The policy of precision and what the run watches have sections of
-/// their own.
+/// must pass [`Recipe::verify`]. Blocks and some transforms, the policy of precision, and what the
+/// run watches have sections of their own.
 pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
     let recipe = Recipe {
         init: record.init,
@@ -42,6 +43,7 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
         batches: Batches {
             size: record.batch_size,
             shuffle: record.shuffle,
+            blocks: None,
             last: if record.smaller_last_batch { LastBatch::Smaller } else { LastBatch::Drop },
         },
         length: match record.length {
@@ -82,14 +84,17 @@ fn inputs_from(inputs: Vec<v1::RecipeInput>) -> Result<Vec<InputRecipe>> {
 }
 
 fn input_to(input: &InputRecipe) -> v1::RecipeInput {
-    let transforms = input.transforms.iter().map(|transform| match transform {
-        Transform::Convert(dtype) => v1::Transform::Convert(dtype.name().into()),
+    // Another section has the whole list of an input with a transform that is unknown here.
+    let plain = input.transforms.iter().filter(|_| super::data::is_plain(input));
+    let transforms = plain.filter_map(|transform| match transform {
+        Transform::Convert(dtype) => Some(v1::Transform::Convert(dtype.name().into())),
         Transform::Scale(by) => {
-            v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() }
+            Some(v1::Transform::Scale { dtype: by.dtype().name().into(), bits: by.bits() })
         }
         Transform::Offset(by) => {
-            v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() }
+            Some(v1::Transform::Offset { dtype: by.dtype().name().into(), bits: by.bits() })
         }
+        _ => None,
     });
     v1::RecipeInput {
         input: input.input.clone(),
@@ -181,7 +186,7 @@ pub(super) mod tests {
                     .to_vec(),
                 every: Cadence::Epochs(2),
             }),
-            batches: Batches { size: 64, shuffle: Some(7), last: LastBatch::Smaller },
+            batches: Batches { size: 64, shuffle: Some(7), blocks: None, last: LastBatch::Smaller },
             length: Length::Epochs(20),
             checkpoint: Cadence::Steps(100),
             key_seed: 9,
@@ -195,7 +200,7 @@ pub(super) mod tests {
         let mut other = sample();
         other.evaluate = None;
         other.init = None;
-        other.batches = Batches { size: 1, shuffle: None, last: LastBatch::Drop };
+        other.batches = Batches { size: 1, shuffle: None, blocks: None, last: LastBatch::Drop };
         other.length = Length::Steps(5);
         other.checkpoint = Cadence::Never;
         for recipe in [sample(), other] {
