@@ -24,8 +24,7 @@ fn main() -> ExitCode {
     let level = ["warn", "info", "debug", "trace"][usize::from(cli.verbose.min(3))];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let stderr = live.clone();
-    let log =
-        fmt::layer().with_writer(move || stderr.stderr()).without_time().with_filter(filter);
+    let log = fmt::layer().with_writer(move || stderr.stderr()).without_time().with_filter(filter);
     let shown = live.is_shown().then(|| Phases::new(&live).filtered());
     let sampled = live.is_shown().then(|| live.sampler().filtered());
     let recorded = recorder.clone().map(Recorder::filtered);

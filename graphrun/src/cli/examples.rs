@@ -34,10 +34,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
             "graphrun train digits.graph --data digits.npz --steps 50 --out runs/b --tensorboard",
         ],
     ),
-    (
-        "evaluate",
-        &["graphrun evaluate digits.graph --data digits.npz --params digits.safetensors"],
-    ),
+    ("evaluate", &["graphrun evaluate digits.graph --data digits.npz --params digits.safetensors"]),
     (
         "compile",
         &[
@@ -45,7 +42,10 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
             "graphrun run predict.plan --params digits.safetensors --input x=random:1",
         ],
     ),
-    ("inspect", &["graphrun inspect digits.graph --bind B=32", "graphrun inspect digits.safetensors"]),
+    (
+        "inspect",
+        &["graphrun inspect digits.graph --bind B=32", "graphrun inspect digits.safetensors"],
+    ),
     (
         "import",
         &[
@@ -57,7 +57,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         "merge",
         &[
             "graphrun import model.onnx -o tuned.graph --train --loss cross_entropy \
-             --lora 'r=2,*.weight'",
+             --lora 'r=2,h*.weight'",
             "graphrun train tuned.graph --data images.npz --steps 4 --out runs/lora",
             "graphrun merge tuned.graph --params runs/lora/weights.safetensors -o merged.graph",
         ],
@@ -91,10 +91,8 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("check", &["graphrun check digits.graph@loss --bind B=4 --params digits.safetensors"]),
     (
         "precision",
-        &[
-            "graphrun precision digits.graph@predict --params digits.safetensors \
-             --input x=@x.npy --precision bf16",
-        ],
+        &["graphrun precision digits.graph@predict --params digits.safetensors \
+             --input x=@x.npy --precision bf16"],
     ),
     ("test", &["graphrun test filetests"]),
     (

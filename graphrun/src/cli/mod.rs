@@ -9,8 +9,8 @@ mod onnx;
 mod reports;
 mod run;
 
-use clap::{Args, Parser, Subcommand};
 pub use bench::*;
+use clap::{Args, Parser, Subcommand};
 pub use derivatives::*;
 pub use documents::*;
 pub use onnx::*;

@@ -12,8 +12,9 @@ pub fn run(args: &ManualArgs, console: &mut Console<'_>) -> Outcome {
     root.build();
     let pages = pages(&root);
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| diagnostic!("cannot make the folder `{}`: {error}", folder.display()))?;
+        std::fs::create_dir_all(folder).map_err(|error| {
+            diagnostic!("cannot make the folder `{}`: {error}", folder.display())
+        })?;
         for page in &pages {
             let path = folder.join(format!("{}.1", page.get_name()));
             atomic::write_bytes(&path, &text(page)?)?;

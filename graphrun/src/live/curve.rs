@@ -56,8 +56,7 @@ impl Curve {
             let share = if high > low { (scale(value) - low) / (high - low) } else { 0.5 };
             1 + (share * (cells - 1) as f64).round() as usize
         };
-        let heights: Vec<usize> =
-            self.columns(columns).into_iter().map(height).collect();
+        let heights: Vec<usize> = self.columns(columns).into_iter().map(height).collect();
         let line = |row: usize| {
             let below = 8 * (rows - 1 - row);
             heights.iter().map(|height| EIGHTHS[height.saturating_sub(below).min(8)]).collect()
@@ -68,7 +67,9 @@ impl Curve {
     /// At most `columns` values: the points, or means of neighbours if there are more.
     fn columns(&self, columns: usize) -> Vec<f64> {
         let (n, columns) = (self.points.len(), columns.min(self.points.len()));
-        (0..columns).map(|at| mean(&self.points[at * n / columns..(at + 1) * n / columns])).collect()
+        (0..columns)
+            .map(|at| mean(&self.points[at * n / columns..(at + 1) * n / columns]))
+            .collect()
     }
 }
 

@@ -10,3 +10,4 @@ mod precision;
 mod refusals;
 mod reports;
 mod signals;
+mod terminal;

@@ -77,11 +77,7 @@ impl Peaks {
     ///
     /// # Errors
     /// The device is missing or fails, or there is not enough memory.
-    pub fn measure(
-        device: Device,
-        options: &DeviceOptions,
-        dtype: DType,
-    ) -> Result<Option<Peaks>> {
+    pub fn measure(device: Device, options: &DeviceOptions, dtype: DType) -> Result<Option<Peaks>> {
         let extents = match device {
             Device::Cpu => Extents { product: 1024, vector: 1 << 24 },
             Device::Cuda(_) => Extents { product: 4096, vector: 1 << 26 },

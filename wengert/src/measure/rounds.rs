@@ -93,10 +93,7 @@ fn warm_up(contender: &mut Contender<'_>, limits: &Limits) -> Result<f64> {
 /// after the limit of seconds.
 ///
 /// Error: a run fails.
-pub fn in_turns(
-    mut contenders: [Contender<'_>; 3],
-    limits: &Limits,
-) -> Result<[Vec<f64>; 3]> {
+pub fn in_turns(mut contenders: [Contender<'_>; 3], limits: &Limits) -> Result<[Vec<f64>; 3]> {
     let mut runs = [1; 3];
     for (contender, runs) in contenders.iter_mut().zip(&mut runs) {
         let seconds = warm_up(contender, limits)?.max(1e-9);
