@@ -4,6 +4,7 @@
 use crate::place::{MODEL, Place, Ran, wait_until};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use wengert::core::graph::parse_program;
@@ -28,6 +29,10 @@ fn size(rows: u16, cols: u16) -> PtySize {
     PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }
 }
 
+fn extent(n: u16) -> NonZeroU16 {
+    NonZeroU16::new(n).unwrap()
+}
+
 impl Terminal {
     fn run(place: &Place, cols: u16, arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         let pair = native_pty_system().openpty(size(24, cols)).unwrap();
@@ -41,7 +46,8 @@ impl Terminal {
         command.env("TERM", "xterm-256color");
         environment.iter().for_each(|(name, value)| command.env(name, value));
         let child = pair.slave.spawn_command(command).unwrap();
-        let seen = Seen { bytes: vec![], screen: vt100::Parser::new(24, cols, 1000) };
+        let seen =
+            Seen { bytes: vec![], screen: vt100::Parser::new(extent(24), extent(cols), 1000) };
         let seen = Arc::new(Mutex::new(seen));
         let mut source = pair.master.try_clone_reader().unwrap();
         let writer = pair.master.take_writer().unwrap();
@@ -79,7 +85,7 @@ impl Terminal {
     }
 
     fn resize(&self, cols: u16) {
-        self.seen.lock().unwrap().screen.screen_mut().set_size(24, cols);
+        self.seen.lock().unwrap().screen.screen_mut().set_size(extent(24), extent(cols));
         self.master.resize(size(24, cols)).unwrap();
     }
 
