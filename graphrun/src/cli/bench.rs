@@ -29,7 +29,7 @@ pub struct BenchArgs {
         value_parser = choices,
         allow_hyphen_values = true,
     )]
-    pub compare_with: Option<Variant>,
+    pub compare_with: Option<Box<Variant>>,
     /// End when the median's 95 % confidence interval is within E of the median, relative to it.
     #[arg(long, value_name = "E", default_value_t = 0.01, value_parser = positive)]
     pub within: f64,
@@ -80,9 +80,10 @@ struct Choices {
 }
 
 /// Parses the words of `--compare-with`.
-fn choices(text: &str) -> Result<Variant, String> {
+fn choices(text: &str) -> Result<Box<Variant>, String> {
     let parsed = Choices::try_parse_from(text.split_whitespace());
-    let variant = |parsed: Choices| Variant { text: text.trim().into(), choices: parsed.choices };
+    let variant =
+        |parsed: Choices| Box::new(Variant { text: text.trim().into(), choices: parsed.choices });
     parsed.map(variant).map_err(|error| {
         let message = error.to_string();
         let line = message.lines().next().unwrap_or_default();

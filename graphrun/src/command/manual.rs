@@ -10,13 +10,13 @@ use wengert::{atomic, diagnostic};
 pub fn run(args: &ManualArgs, console: &mut Console<'_>) -> Outcome {
     let mut root = examples::command();
     root.build();
-    let pages = pages(&root);
+    let pages = pages(&root, "graphrun");
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder).map_err(|error| {
             diagnostic!("cannot make the folder `{}`: {error}", folder.display())
         })?;
-        for page in &pages {
-            let path = folder.join(format!("{}.1", page.get_name()));
+        for (name, page) in &pages {
+            let path = folder.join(format!("{name}.1"));
             atomic::write_bytes(&path, &text(page)?)?;
         }
         console.line(format_args!("{} pages written to {}", pages.len(), folder.display()))?;
@@ -26,7 +26,7 @@ pub fn run(args: &ManualArgs, console: &mut Console<'_>) -> Outcome {
         Some(command) => format!("graphrun-{}", command.replace(' ', "-")),
         None => "graphrun".into(),
     };
-    let Some(page) = pages.iter().find(|page| page.get_name() == name) else {
+    let Some((_, page)) = pages.iter().find(|(page, _)| *page == name) else {
         let command = args.command.as_deref().unwrap_or_default();
         return Err(diagnostic!("there is no command `{command}`")
             .help("`graphrun --help` lists the commands")
@@ -37,11 +37,10 @@ pub fn run(args: &ManualArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 /// The command and all below it, each with the name of its page.
-fn pages(command: &Command) -> Vec<Command> {
-    let mut found = vec![command.clone()];
+fn pages(command: &Command, name: &str) -> Vec<(String, Command)> {
+    let mut found = vec![(name.to_owned(), command.clone())];
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-        let name = format!("{}-{}", command.get_name(), below.get_name());
-        found.extend(pages(&below.clone().name(name)));
+        found.extend(pages(below, &format!("{name}-{}", below.get_name())));
     }
     found
 }
