@@ -168,22 +168,28 @@ impl Progress {
         lines
     }
 
-    /// Epoch, bar, steps and the time that is left.
+    /// Epoch, bar, steps and the time that is left, or as much of it as there is room for.
     fn progress(&self, columns: usize, accent: &Style) -> String {
         let Progress { step, total, per_epoch, .. } = self;
         let epochs = total.div_ceil((*per_epoch).max(1));
         let epoch = step.saturating_sub(1) / (*per_epoch).max(1) + 1;
         let before = if epochs > 1 { format!("epoch {epoch}/{epochs} ") } else { String::new() };
         let left = self.left().map(|left| format!(" {} left", clock(left))).unwrap_or_default();
-        let after = format!(" {step}/{total}{left}");
-        let taken = before.chars().count() + after.chars().count();
+        let after = format!("{step}/{total}{left}");
+        let taken = before.chars().count() + 1 + after.chars().count();
         let wide = columns.saturating_sub(taken).min(40);
-        if wide < 4 {
-            return cut(format!("{before}{}", after.trim_start()), columns);
+        if wide >= 4 {
+            let done = (wide as u64 * step / (*total).max(1)) as usize;
+            let bar = accent.apply_to("━".repeat(done));
+            return format!("{before}{bar}{} {after}", "─".repeat(wide - done));
         }
-        let done = (wide as u64 * step / (*total).max(1)) as usize;
-        let bar = accent.apply_to("━".repeat(done));
-        format!("{before}{bar}{}{after}", "─".repeat(wide - done))
+        let percent = format!("{} %{left}", 100 * step / (*total).max(1));
+        let narrower = [format!("{before}{after}"), after, percent];
+        let fits = |text: &String| text.chars().count() <= columns;
+        match narrower.iter().find(|text| fits(text)) {
+            Some(text) => text.clone(),
+            None => cut(format!("{step}/{total}"), columns),
+        }
     }
 
     /// The numbers of the last step.
@@ -327,6 +333,9 @@ mod tests {
     fn times_are_written_as_on_a_clock() {
         let text = |seconds| clock(Duration::from_secs(seconds));
         assert_eq!([text(5), text(65), text(3725)], ["0:05", "1:05", "1:02:05"]);
+        assert_eq!(progress().lines(10, 16, false)[0], "epoch 2/2 60/90");
+        assert_eq!(progress().lines(10, 12, false)[0], "60/90");
+        assert_eq!(progress().lines(10, 4, false)[0], "66 %");
         let mut progress = progress();
         let before = Instant::now().checked_sub(Duration::from_secs(30)).unwrap();
         progress.first = Some((before, 1));

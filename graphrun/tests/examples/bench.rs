@@ -73,7 +73,7 @@ fn json_has_the_same_numbers() {
     let time = |name: &str| found["time"][name].as_f64().unwrap();
     let sorted = ["min", "median_low", "median", "median_high", "p90", "p99"].map(time);
     assert!(sorted.is_sorted() && sorted[0] > 0.0, "{found}");
-    assert!(time("runs") >= 20.0);
+    assert!(time("runs") >= 3.0);
     assert_eq!(found["work"]["operations"], 2 * 8 * 32 * 16);
     assert_eq!(found["work"]["bytes"], 4 * (8 * 32 + 32 * 16 + 8 * 16));
     let rate = found["work"]["operations_per_second"].as_f64().unwrap();
@@ -102,7 +102,7 @@ fn contenders_are_compared_in_turns() {
         (&found["first"]["function"], &found["second"]["function"]),
         (&"f.ir@product".into(), &"f.ir@slow".into())
     );
-    assert!(found["rounds"].as_u64().unwrap() >= 20, "{found}");
+    assert!(found["rounds"].as_u64().unwrap() >= 6, "{found}");
     for name in ["ratio", "null"] {
         let of = |end: &str| found[name][end].as_f64().unwrap();
         assert!(of("low") <= of("median") && of("median") <= of("high"), "{found}");

@@ -22,7 +22,7 @@ pub struct Limits {
     pub seconds: f64,
     /// Seconds of untimed runs before, at least one run.
     pub warm_up: f64,
-    /// Least number of samples, whatever the other limits.
+    /// Least number of samples for the precision. If the time is over, fewer are enough.
     pub least: usize,
     /// Least seconds of a sample of a comparison, which has as many runs as that takes.
     pub sample: f64,
@@ -34,16 +34,29 @@ impl Default for Limits {
     }
 }
 
+/// Least number of samples of one contender.
+const FEWEST: usize = 3;
+/// Least number of rounds: fewer give no confidence interval.
+const FEWEST_ROUNDS: usize = 6;
 /// Most samples of a measurement.
 const MOST: usize = 1_000_000;
 /// Most runs in a sample: the queue of a device is finite.
 const MOST_RUNS: f64 = 5000.0;
 
 impl Limits {
-    /// Whether samples of these seconds in all, with this precision, are enough.
-    fn are_reached(&self, samples: usize, seconds: f64, precision: Option<f64>) -> bool {
-        let reached = precision.is_some_and(|precision| precision <= self.precision);
-        samples >= self.least && (reached || seconds >= self.seconds || samples >= MOST)
+    /// Whether samples of these seconds in all, with this precision, are enough. There are at
+    /// least `fewest`.
+    fn are_reached(
+        &self,
+        samples: usize,
+        fewest: usize,
+        seconds: f64,
+        precision: Option<f64>,
+    ) -> bool {
+        let is_precise = precision.is_some_and(|precision| precision <= self.precision);
+        (samples >= self.least && is_precise)
+            || (samples >= fewest && seconds >= self.seconds)
+            || samples >= MOST
     }
 }
 
@@ -65,7 +78,7 @@ pub fn repeated(contender: &mut Contender<'_>, limits: &Limits) -> Result<Vec<f6
         } else {
             None
         };
-        if limits.are_reached(samples.len(), seconds, precision) {
+        if limits.are_reached(samples.len(), FEWEST, seconds, precision) {
             return Ok(samples);
         }
     }
@@ -115,7 +128,7 @@ pub fn in_turns(mut contenders: [Contender<'_>; 3], limits: &Limits) -> Result<[
         }
         let [first, second, again] = &samples;
         let precision = Comparison::of(first, second, again).map(|found| found.precision());
-        if limits.are_reached(round + 1, seconds, precision) {
+        if limits.are_reached(round + 1, FEWEST_ROUNDS, seconds, precision) {
             break;
         }
     }
@@ -148,6 +161,8 @@ mod tests {
         });
         let samples = repeated(&mut noisy, &LIMITS).unwrap();
         assert_eq!(samples.len(), 50, "100 seconds");
+        let mut slow: Contender<'_> = Box::new(|_| Ok(1000.0));
+        assert_eq!(repeated(&mut slow, &LIMITS).unwrap().len(), FEWEST);
         let mut broken: Contender<'_> = Box::new(|_| Err(Diagnostic::new("broken")));
         assert_eq!(repeated(&mut broken, &LIMITS).unwrap_err().message, "broken");
     }
@@ -173,6 +188,13 @@ mod tests {
         assert!(timed.clone().all(|(name, runs)| *runs == if *name == 'b' { 8 } else { 4 }));
         let before = calls.windows(2).filter(|pair| pair[1].1 > 1 && pair[0] == (pair[1].0, 1));
         assert_eq!(before.count(), 24);
+    }
+
+    #[test]
+    fn slow_contenders_get_few_rounds() {
+        let slow = || -> Contender<'_> { Box::new(|runs| Ok(1000.0 * runs as f64)) };
+        let samples = in_turns([slow(), slow(), slow()], &LIMITS).unwrap();
+        assert_eq!(samples.map(|samples| samples.len()), [FEWEST_ROUNDS; 3]);
     }
 
     #[test]
