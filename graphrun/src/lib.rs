@@ -3,7 +3,7 @@
 //! It is thin: it turns arguments into calls of [`wengert`], and prints the results. Every
 //! command is one file in [`command`]. It takes its arguments ([`cli`]) and a [`Console`], and
 //! returns an [`Outcome`], whose [`Status`] is the process's exit status. Results go to the
-//! console's output; diagnostics and progress bars to its error stream.
+//! console's output; diagnostics and the view of a run ([`live`]) to its error stream.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -12,6 +12,7 @@ pub mod console;
 mod drawn;
 pub mod filetest;
 mod interrupt;
+pub mod live;
 mod model;
 mod module_tree;
 mod outputs;

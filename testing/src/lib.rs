@@ -12,6 +12,7 @@
 //! - [`layout`]: literals in memory whose rows have a pitch.
 //! - [`samples`]: operands for every op.
 //! - [`digits`]: the repository's data.
+//! - [`transcript`]: documents whose commands are run and compared with what they show.
 //!
 //! Unit tests of a crate see another copy of its types than this crate does. So only integration
 //! tests exchange types of a crate with a module that uses this crate's types.
@@ -34,6 +35,7 @@ pub mod samples;
 mod skip;
 pub mod smooth;
 pub mod targets;
+pub mod transcript;
 
 pub use random::Random;
 pub use rational::Rational;

@@ -11,6 +11,7 @@
 //!   bit for bit. [`tune`] makes both for a model that predicts, such as an [imported](onnx) one,
 //!   and [`lora`] adapts its weights by updates of low rank.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
+//! - [`measure`] times functions, compares them in turns, and relates them to the machine.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv. A [source](data::source) of
 //!   examples may be larger than memory; [`transform`] has what happens to a batch of them.
@@ -78,6 +79,7 @@ pub mod format;
 pub mod linalg;
 pub mod list;
 pub mod lora;
+pub mod measure;
 pub mod memory;
 pub mod models;
 pub mod nn;

@@ -83,6 +83,7 @@ pub fn read(path: impl AsRef<Path>, options: &Options) -> Result<GraphFile> {
 /// and the reason; a file with values lies outside the model's folder.
 pub fn import(path: impl AsRef<Path>, options: &Options) -> Result<Model> {
     let path = path.as_ref();
+    let _span = tracing::debug_span!("read", name = %path.display()).entered();
     let folder = path.parent().unwrap_or(Path::new("."));
     let beside = |name: &Path| {
         let file = folder.join(name);

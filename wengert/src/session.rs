@@ -147,6 +147,7 @@ impl Session {
 
     /// [`compile`](Self::compile) without the cache.
     fn compile_anew(&self, program: &Program, name: &str, binding: &Binding) -> Result<Compiled> {
+        let _span = tracing::debug_span!("compile", name = %format_args!("@{name}")).entered();
         let function = program.get(name)?;
         let variables = function.variables();
         if let Some((extra, _)) = binding.iter().find(|(bound, _)| !variables.contains(*bound)) {

@@ -1,17 +1,22 @@
 //! The arguments. Their documentation is the text of the help, so brackets are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod bench;
 mod data;
 mod derivatives;
+mod documents;
+pub mod examples;
 mod find_rate;
 mod monitoring;
 mod onnx;
 mod reports;
 mod run;
 
+pub use bench::*;
 use clap::{Args, Parser, Subcommand};
 pub use data::*;
 pub use derivatives::*;
+pub use documents::*;
 pub use find_rate::*;
 pub use monitoring::*;
 pub use onnx::*;
@@ -47,6 +52,10 @@ pub struct Cli {
     /// kernels by thread, memory. Perfetto shows both kinds, and Chrome's own viewer the first.
     #[arg(long, global = true, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Draw no view of training and of long phases on the terminal, as where the error stream is no
+    /// terminal.
+    #[arg(long, global = true)]
+    pub plain: bool,
 }
 
 /// The commands.
@@ -106,10 +115,17 @@ pub enum Command {
     Ops(OpsArgs),
     /// List the devices of this machine.
     Devices(DevicesArgs),
+    /// Measure the run time of a function: percentiles, rates beside the machine's peaks, and a
+    /// comparison with another function or other options in turns.
+    Bench(BenchArgs),
+    /// Print the completions of a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page of a command, or write all pages to a folder.
+    Manual(ManualArgs),
 }
 
 /// The function, an argument of several commands.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct FunctionArgs {
     /// A .graph, .ir, .plan or .onnx file, and the function in it. The function may be omitted if
     /// the file has only one, or only one beside those of its recipe, or if the command takes all

@@ -36,6 +36,8 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
         budgets.push(Budget(None));
     }
     let mut plans: Vec<Verified<Plan>> = Vec::new();
+    let name = format_args!("@{}", function.name);
+    let compiling = tracing::debug_span!("compile", %name).entered();
     for Budget(memory_budget) in budgets {
         let options = Options { memory_budget, ..Options::default() };
         let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
@@ -47,6 +49,7 @@ pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
             plans.push(plan);
         }
     }
+    drop(compiling);
     format::plan::write_all(&args.out, &plans)?;
     let with = if binding.is_empty() { String::new() } else { format!(" with {binding}") };
     for plan in &plans {

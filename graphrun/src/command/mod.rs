@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
+pub mod bench;
 pub mod check;
 pub mod compile;
+pub mod completions;
 pub mod data;
 pub mod derive;
 pub mod devices;
@@ -12,6 +14,7 @@ mod find_rate;
 mod frontier;
 pub mod import;
 pub mod inspect;
+pub mod manual;
 pub mod memory;
 pub mod merge;
 mod monitoring;
@@ -54,5 +57,8 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Ops(args) => ops::run(args, console),
         Command::Devices(args) => devices::run(args, console),
         Command::Memory(args) => memory::run(args, console),
+        Command::Bench(args) => bench::run(args, console),
+        Command::Completions(args) => completions::run(args, console),
+        Command::Manual(args) => manual::run(args, console),
     }
 }

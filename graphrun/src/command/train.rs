@@ -6,9 +6,9 @@ use super::monitoring::{Sets, apply};
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
+use crate::live::TrainingView;
 use crate::policy::with_precision;
 use crate::source::{Source, device};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use wengert::recipe::{Cadence, Length};
 use wengert::train::event::{evaluation, rate};
@@ -58,14 +58,14 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         let search = Search { program, recipe: &recipe, data, options, steps, range, is_json };
         return search.run(&mut session, &interrupt, console);
     };
-    let bar = bar(console);
+    let mut view = TrainingView::new(&console.live);
     // The observer cannot fail; the first output error is kept and returned when training ends.
     let mut broken: Outcome<()> = Ok(());
     let report =
         train(&mut session, &source.file()?.program, &recipe, &*examples, options, &mut |event| {
-            advance(&bar, &event);
+            view.observe(&event);
             if let Some(warning) = warning(&event) {
-                bar.suspend(|| console.warn(&warning));
+                console.warn(&warning);
             }
             if broken.is_ok() {
                 let line = if args.json {
@@ -74,11 +74,11 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
                     event_line(&event)
                 };
                 if let Some(line) = line {
-                    broken = bar.suspend(|| console.line(line));
+                    broken = console.line(line);
                 }
             }
         });
-    bar.finish_and_clear();
+    view.end();
     let report = match report {
         Ok(report) => report,
         Err(TrainError::Diverged(diagnostic)) => {
@@ -132,30 +132,6 @@ pub(super) fn recipe_of<'a>(source: &'a Source, done: &str) -> Outcome<&'a Recip
     })
 }
 
-fn bar(console: &Console<'_>) -> ProgressBar {
-    let target =
-        if console.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {per_sec}, {eta} left {msg}")
-            .expect("the template is well-formed");
-    ProgressBar::with_draw_target(None, target).with_style(style)
-}
-
-fn advance(bar: &ProgressBar, event: &Event<'_>) {
-    match event {
-        Event::Start { step, total, .. } => {
-            bar.set_length(*total);
-            bar.set_position(*step);
-            bar.reset_eta();
-        }
-        Event::Step(record) => {
-            bar.set_position(record.step);
-            bar.set_message(step_text(record));
-        }
-        _ => {}
-    }
-}
-
 fn event_line(event: &Event<'_>) -> Option<String> {
     match event {
         Event::Start { step, total, .. } if *step > 0 => {
@@ -185,13 +161,6 @@ fn event_line(event: &Event<'_>) -> Option<String> {
         )),
         _ => None,
     }
-}
-
-/// The numbers of a step.
-fn step_text(record: &StepRecord) -> String {
-    let mut parts = vec![format!("loss {:.4}", record.loss)];
-    parts.extend(quantities(record));
-    parts.join(", ")
 }
 
 /// The numbers of a step other than loss and times.

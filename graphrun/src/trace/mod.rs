@@ -1,10 +1,14 @@
 //! `--trace FILE`: a timeline of a command, for Perfetto and similar viewers.
 //!
 //! Every part of the program marks what it does by spans of `tracing`. A [`Recorder`] listens to
-//! them and writes the file when the command ends, also if it fails.
+//! them and writes the file when the command ends, also if it fails: the file then has the events
+//! up to the failure, at least those of the command itself.
 //!
 //! | span | of | its name in the timeline |
 //! |---|---|---|
+//! | `command` | all of it | the subcommand |
+//! | `read` | a file | the path |
+//! | `compile` | the compiler and the preparation of kernels | the function |
 //! | `pass` | the compiler | the pass |
 //! | `step`, `evaluation`, `checkpoint` | a training run | the same, and its number |
 //! | `run` | a function | the function |
@@ -222,9 +226,20 @@ impl Visit for Named {
 struct Name(Arc<str>);
 
 /// The spans that the timeline has.
-const KINDS: [&str; 7] = ["pass", "step", "evaluation", "checkpoint", "run", "kernel", "tasks"];
+const KINDS: [&str; 10] = [
+    "command",
+    "read",
+    "compile",
+    "pass",
+    "step",
+    "evaluation",
+    "checkpoint",
+    "run",
+    "kernel",
+    "tasks",
+];
 /// Those of them whose end samples the memory.
-const SAMPLED: [&str; 4] = ["pass", "step", "evaluation", "run"];
+const SAMPLED: [&str; 6] = ["read", "compile", "pass", "step", "evaluation", "run"];
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
@@ -271,7 +286,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 }
 
 /// The resident memory of this process, where the system tells it.
-fn resident() -> Option<u64> {
+pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -11,3 +11,4 @@ mod refusals;
 mod reports;
 mod signals;
 mod streams;
+mod terminal;

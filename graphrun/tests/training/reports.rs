@@ -248,3 +248,37 @@ fn event_files_and_timelines_are_written_beside_the_log() {
     refused(&place, &["inspect", "model.graph", "--trace", "folder.json"], &["folder.json"]);
     graphrun(&place, &[&train[..], &["--histograms", "2"]].concat()).failed(2, &["--tensorboard"]);
 }
+
+/// A command that fails leaves the events up to its failure.
+#[test]
+fn a_failure_has_a_timeline() {
+    let place = Place::new();
+    let names = |arguments: &[&str], status: i32| -> Vec<String> {
+        let ran = graphrun(&place, &[arguments, &["--trace", "t.json"]].concat());
+        assert_eq!(ran.status, Some(status), "{ran:?}");
+        assert!(ran.err.ends_with(" events written to t.json\n"), "{ran:?}");
+        let timeline = std::fs::read_to_string(place.path("t.json")).unwrap();
+        let timeline: Value = serde_json::from_str(&timeline).unwrap();
+        let events = timeline["traceEvents"].as_array().unwrap();
+        let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+        assert_eq!(of("B"), of("E"), "every span has ended: {events:?}");
+        let begun = events.iter().filter(|event| event["ph"] == "B");
+        begun.map(|event| event["name"].as_str().unwrap().to_owned()).collect()
+    };
+    // Before anything is compiled.
+    assert_eq!(names(&["run", "model.graph@loss"], 2), ["run", "model.graph"]);
+    assert_eq!(names(&["run", "absent.graph"], 2)[0], "run");
+    // In the compiler: no plan fits the budget.
+    let budget = ["run", "model.graph@loss", "--memory-budget", "1", "--bind", "B=2"];
+    let inputs = ["--input", "x=zeros", "--input", "y=zeros", "--input", "w=zeros"];
+    let found = names(&[&budget[..], &inputs].concat(), 2);
+    assert_eq!(found[..3], ["run", "model.graph", "@loss"]);
+    assert!(found.iter().any(|name| name == "dce"), "{found:?}");
+    // In training.
+    let train = ["train", "model.graph", "--data", "data.npz", "--out", "diverging"];
+    let huge = ["--params", "huge.npz", "--steps", "50"];
+    let weights = wengert::Literal::from_vec(&[3], vec![1e38f32; 3]).unwrap();
+    place.write_arrays("huge.npz", [("w", weights)]);
+    let found = names(&[&train[..], &huge].concat(), 1);
+    assert!(found.iter().any(|name| name == "step 1"), "{found:?}");
+}

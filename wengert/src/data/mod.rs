@@ -96,6 +96,7 @@ pub fn read_all(path: impl AsRef<Path>) -> Result<Arrays> {
 /// [`read_all`], where a compressed file may inflate to `limit`.
 pub fn read_all_within(path: impl AsRef<Path>, limit: InflateLimit) -> Result<Arrays> {
     let path = path.as_ref();
+    let _span = tracing::debug_span!("read", name = %path.display()).entered();
     if path.is_dir() {
         let mut arrays = Arrays::new();
         for file in atomic::entries("read", path)? {

@@ -141,6 +141,7 @@ impl GraphFile {
         if form == Form::Onnx {
             return crate::onnx::read(path, &crate::onnx::Options::default());
         }
+        let _span = tracing::debug_span!("read", name = %path.display()).entered();
         let map = Map::open(path)?;
         if form == Form::Text {
             let text =

@@ -61,6 +61,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Verified<Plan>> {
 /// Reads and verifies a `.plan` file. Returns its plans by decreasing memory.
 pub fn read_all(path: impl AsRef<Path>) -> Result<Vec<Verified<Plan>>> {
     let path = path.as_ref();
+    let _span = tracing::debug_span!("read", name = %path.display()).entered();
     from_bytes(&Map::open(path)?)
         .map_err(|error| error.context(format_args!("cannot read `{}`", path.display())))
 }
