@@ -11,6 +11,7 @@
 //!   bit for bit. [`tune`] makes both for a model that predicts, such as an [imported](onnx) one,
 //!   and [`lora`] adapts its weights by updates of low rank.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
+//!   [`isolate`] finds the equation, rule or pass at fault.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv.
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
@@ -74,6 +75,7 @@ pub mod eager;
 mod executable;
 pub mod fft;
 pub mod format;
+pub mod isolate;
 pub mod linalg;
 pub mod list;
 pub mod lora;

@@ -2,12 +2,14 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod derivatives;
+mod isolate;
 mod onnx;
 mod reports;
 mod run;
 
 use clap::{Args, Parser, Subcommand};
 pub use derivatives::*;
+pub use isolate::*;
 pub use onnx::*;
 pub use reports::*;
 pub use run::*;
@@ -86,6 +88,13 @@ pub enum Command {
     /// Check functions: verifier, derivatives against finite differences, devices against the
     /// interpreter.
     Check(CheckArgs),
+    /// Find the first equation that makes a NaN or an infinity.
+    Nan(NanArgs),
+    /// Shrink a failing function to a minimal one that fails in the same way: a graph in, a graph
+    /// out.
+    Reduce(ReduceArgs),
+    /// List the differences of two programs or two plans.
+    Diff(DiffArgs),
     /// Certify the precision of a function: for each output, a bound of its error, a first-order
     /// estimate, and the observed error.
     Precision(CertificateArgs),
