@@ -146,8 +146,7 @@ pub fn derivatives_by(
         )?;
         let cotangent =
             Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
-        let gradients =
-            evaluate(&backward, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
+        let gradients = evaluate(&backward, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
     }

@@ -82,9 +82,8 @@ fn locate(
     let failed = findings.iter().filter(|(_, finding)| matches!(finding, Finding::Bad(_)));
     for (name, _) in failed {
         let fault = match name.parse::<Device>() {
-            Ok(device) => Session::open(device).and_then(|session| {
-                bisect::device(&case, session.target(), &bisect::on(device))
-            }),
+            Ok(device) => Session::open(device)
+                .and_then(|session| bisect::device(&case, session.target(), &bisect::on(device))),
             Err(_) if name == "derivatives" => {
                 bisect::rule(&case, args.values.seed, &check::Autodiff)
             }

@@ -12,15 +12,13 @@ use wengert::isolate::diff::{Change, Item, functions, plans, programs};
 pub fn run(args: &DiffArgs, console: &mut Console<'_>) -> Outcome {
     let (from, to) = (Source::read(&args.from, console)?, Source::read(&args.to, console)?);
     let all: Vec<(String, Vec<Change>)> = match (&from.contents, &to.contents) {
-        (Contents::Program(a), Contents::Program(b)) => {
-            match (from.selected(), to.selected()) {
-                (None, None) => programs(&a.program, &b.program),
-                _ => {
-                    let (a, b) = (chosen(&from, &to, &a.program)?, chosen(&to, &from, &b.program)?);
-                    vec![(a.name.clone(), functions(a, b))]
-                }
+        (Contents::Program(a), Contents::Program(b)) => match (from.selected(), to.selected()) {
+            (None, None) => programs(&a.program, &b.program),
+            _ => {
+                let (a, b) = (chosen(&from, &to, &a.program)?, chosen(&to, &from, &b.program)?);
+                vec![(a.name.clone(), functions(a, b))]
             }
-        }
+        },
         (Contents::Plan(a), Contents::Plan(b)) => {
             let mut all = Vec::new();
             for n in 0..a.len().max(b.len()) {
@@ -81,7 +79,9 @@ fn to_json(name: &str, changes: &[Change]) -> Value {
         Change::Removed(item) => {
             json!({ "kind": "removed", "text": item.text, "source": source(item) })
         }
-        Change::Added(item) => json!({ "kind": "added", "text": item.text, "source": source(item) }),
+        Change::Added(item) => {
+            json!({ "kind": "added", "text": item.text, "source": source(item) })
+        }
         Change::Changed { from, to, how } => json!({
             "kind": "changed", "text": from.text, "source": source(from),
             "now": to.text, "now_source": source(to), "how": how,

@@ -33,7 +33,8 @@ fn text(name: &str, found: Option<&Finding>) -> String {
         }
         Some(Finding::Equation(made)) => {
             let Made { origin, frames, result, ty, index, value, elements, operands } = made;
-            let results = if *result > 0 { format!("result {result}") } else { "the result".into() };
+            let results =
+                if *result > 0 { format!("result {result}") } else { "the result".into() };
             let mut lines = vec![
                 format!("@{name}: {origin} makes {value}"),
                 format!(

@@ -9,13 +9,14 @@ use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use wengert::atomic;
 use wengert::check::{self, Finding};
 use wengert::core::graph::{Function, Program, parse_program};
 use wengert::data::npz;
+use wengert::isolate::bisect;
 use wengert::isolate::cut::Case;
 use wengert::isolate::reduce::{Limits, Progress, Reduced, panic_text, reduce};
-use wengert::isolate::bisect;
 use wengert::{Binding, Device, Diagnostic, Literal, diagnostic};
 
 /// The most characters of values that are options of the command that reproduces the failure.
@@ -89,12 +90,7 @@ fn size(case: &Case) -> String {
 }
 
 /// Writes the file, and the values of its inputs beside it if they are long. Returns its text.
-fn written(
-    args: &ReduceArgs,
-    source: &Source,
-    reduced: &Reduced,
-    before: &str,
-) -> Outcome<String> {
+fn written(args: &ReduceArgs, source: &Source, reduced: &Reduced, before: &str) -> Outcome<String> {
     let case = &reduced.case;
     let mut text = String::new();
     let put = |text: &mut String, line: String| {
@@ -109,7 +105,7 @@ fn written(
         let names = case.function.inputs.iter().map(|input| input.name.as_str());
         npz::write(values_path(&args.out), names.zip(&case.inputs))?;
     }
-    atomic::write(&args.out, text.as_bytes())?;
+    atomic::write_bytes(&args.out, text.as_bytes())?;
     Ok(text)
 }
 
@@ -138,9 +134,9 @@ fn reproduce(args: &ReduceArgs, reduced: &Reduced) -> String {
     let path = values_path(&args.out);
     let options = options(&reduced.case, is_long(&reduced.case).then_some(&*path));
     match &args.cmd {
-        Some(command) => command
-            .replace("{inputs}", options.trim_start())
-            .replace("{}", &out.to_string()),
+        Some(command) => {
+            command.replace("{inputs}", options.trim_start()).replace("{}", &out.to_string())
+        }
         None if args.check => format!("graphrun check {out}{options}"),
         None => format!("graphrun run {out} --device {}{options}", args.device),
     }
@@ -153,7 +149,7 @@ enum Failure {
     /// A run gives an error with a text.
     Run { device: Device, text: String },
     /// A command fails.
-    Command { command: String, text: Option<String>, timeout: Duration, folder: PathBuf },
+    Command { command: String, text: Option<String>, timeout: Duration, folder: TempDir },
 }
 
 impl Failure {
@@ -165,11 +161,8 @@ impl Failure {
                     .help("write {} where the path of the .ir file belongs")
                     .into());
             }
-            let folder = std::env::temp_dir()
-                .join(format!("graphrun-reduce-{}", std::process::id()));
-            std::fs::create_dir_all(&folder).map_err(|error| {
-                diagnostic!("cannot make the folder `{}`: {error}", folder.display())
-            })?;
+            let folder = tempfile::tempdir()
+                .map_err(|error| diagnostic!("cannot make a folder for cases: {error}"))?;
             let (command, text) = (command.clone(), args.fails_with.clone());
             let timeout = Duration::from_secs(args.timeout);
             return Ok(Failure::Command { command, text, timeout, folder });
@@ -203,7 +196,7 @@ impl Failure {
             }
             Failure::Command { command, text, timeout, folder } => {
                 let case = Case { function: function.clone(), inputs: inputs.to_vec() };
-                ran(command, text.as_deref(), *timeout, folder, &case)
+                ran(command, text.as_deref(), *timeout, folder.path(), &case)
             }
         }
     }
@@ -212,15 +205,6 @@ impl Failure {
     fn caught(&mut self, function: &Function, inputs: &[Literal]) -> Option<String> {
         panic::catch_unwind(panic::AssertUnwindSafe(|| self.of(function, inputs)))
             .unwrap_or_else(|panic| Some(format!("panic: {}", panic_text(&*panic))))
-    }
-}
-
-impl Drop for Failure {
-    fn drop(&mut self) {
-        if let Failure::Command { folder, .. } = self {
-            // A folder that stays in the place for temporary files does no harm.
-            let _ = std::fs::remove_dir_all(folder);
-        }
     }
 }
 
@@ -245,7 +229,8 @@ fn failed_check(
     Device::all().into_iter().filter(|device| *device != Device::Interpreter).find_map(|device| {
         let name = device.to_string();
         let check = || check::device(device, &program, &function.name, &Binding::new(), inputs);
-        let is_bad = is_asked(&name) && !matches!(check(), Ok(Finding::Good(_) | Finding::Skipped(_)));
+        let is_bad =
+            is_asked(&name) && !matches!(check(), Ok(Finding::Good(_) | Finding::Skipped(_)));
         is_bad.then_some(name)
     })
 }

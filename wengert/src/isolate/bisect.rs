@@ -58,9 +58,7 @@ use crate::pipeline;
 use std::collections::BTreeMap;
 use std::fmt;
 use wengert_core::graph::{Equation, Function, Program, ValueId};
-use wengert_core::{
-    Binding, Id, Literal, LocationTable, Result, Scalar, Target, TensorType,
-};
+use wengert_core::{Binding, Id, Literal, LocationTable, Result, Scalar, Target, TensorType};
 
 /// Evaluates a function without dimension variables on values for its inputs.
 pub type Run<'a> = dyn Fn(&Function, &[Literal]) -> Result<Vec<Literal>> + 'a;
@@ -185,13 +183,25 @@ pub struct PrecisionFault {
 }
 
 impl Fault {
-    /// The equation at fault; for a pass the first that it changes.
+    /// The equation at fault. For a pass, the first that it removes, adds or changes.
     pub fn origin(&self) -> Option<&Origin> {
         match self {
-            Fault::Pass(fault) => fault.changes.iter().find_map(|change| match change {
-                Change::Removed(item) | Change::Added(item) => item.origin.as_ref(),
-                Change::Changed { from, .. } => from.origin.as_ref(),
-            }),
+            Fault::Pass(fault) => {
+                let first = |of: fn(&Change) -> Option<&Origin>| fault.changes.iter().find_map(of);
+                let removed = first(|change| match change {
+                    Change::Removed(item) => item.origin.as_ref(),
+                    _ => None,
+                });
+                let added = first(|change| match change {
+                    Change::Added(item) => item.origin.as_ref(),
+                    _ => None,
+                });
+                let changed = first(|change| match change {
+                    Change::Changed { from, .. } => from.origin.as_ref(),
+                    _ => None,
+                });
+                removed.or(added).or(changed)
+            }
             Fault::Kernel(fault) => Some(&fault.origin),
             Fault::Rule(fault) => Some(&fault.origin),
             Fault::Precision(fault) => Some(&fault.origin),
@@ -223,7 +233,11 @@ impl fmt::Display for Fault {
                 }
             }
             Fault::Kernel(fault) => {
-                write!(f, "no pass is at fault; the first wrong value is that of {}", fault.origin)?;
+                write!(
+                    f,
+                    "no pass is at fault; the first wrong value is that of {}",
+                    fault.origin
+                )?;
                 write!(f, ": {}", fault.deviation)?;
                 frames(f, &fault.frames)?;
                 match &fault.together[..] {
@@ -322,7 +336,8 @@ pub fn pass(case: &Case, passes: &dyn Passes) -> Result<Option<Fault>> {
             None => Ok(false),
         }
     };
-    let fault = |change, changes| PassFault { pass: name.clone(), change, deviation: worst, changes };
+    let fault =
+        |change, changes| PassFault { pass: name.clone(), change, deviation: worst, changes };
     const MOST_FUEL: u64 = 1 << 24;
     let (mut right, mut bad) = (0, 1);
     while !is_wrong(bad)? {
@@ -376,17 +391,19 @@ fn kernel_within(case: &Case, run: &Run<'_>) -> Result<Option<KernelFault>> {
         None => "an input".into(),
     };
     // The first wrong value if the equations of a range are compiled together.
-    let wrong = |from: usize, end: usize, values: &[ValueId]| -> Result<Option<(ValueId, Deviation)>> {
-        let kept: Vec<bool> =
-            (0..body.equations.len()).map(|n| (from..end).contains(&n) || is_given(body, n)).collect();
-        let named: Vec<(String, ValueId)> =
-            values.iter().map(|v| (format!("p{}", v.index()), *v)).collect();
-        let cut = part(case, &record, &kept, &named);
-        let found = run(&cut.function, &cut.inputs)?;
-        let expected = values.iter().map(|v| record.get(*v).expect("every value is recorded"));
-        let names = values.iter().map(|v| value_name(*v));
-        Ok(deviation(names, &found, expected)?.map(|(n, deviation)| (values[n], deviation)))
-    };
+    let wrong =
+        |from: usize, end: usize, values: &[ValueId]| -> Result<Option<(ValueId, Deviation)>> {
+            let kept: Vec<bool> = (0..body.equations.len())
+                .map(|n| (from..end).contains(&n) || is_given(body, n))
+                .collect();
+            let named: Vec<(String, ValueId)> =
+                values.iter().map(|v| (format!("p{}", v.index()), *v)).collect();
+            let cut = part(case, &record, &kept, &named);
+            let found = run(&cut.function, &cut.inputs)?;
+            let expected = values.iter().map(|v| record.get(*v).expect("every value is recorded"));
+            let names = values.iter().map(|v| value_name(*v));
+            Ok(deviation(names, &found, expected)?.map(|(n, deviation)| (values[n], deviation)))
+        };
     let mut last_use = vec![0; body.values.len()];
     for (number, equation) in body.equations.iter().enumerate() {
         equation.operands.iter().for_each(|v| last_use[v.index()] = number);
@@ -394,8 +411,7 @@ fn kernel_within(case: &Case, run: &Run<'_>) -> Result<Option<KernelFault>> {
     body.outputs.iter().for_each(|v| last_use[v.index()] = usize::MAX);
     let prefix = |end: usize| {
         let results = body.equations[..end].iter().flat_map(|e| &e.results);
-        let live: Vec<ValueId> =
-            results.copied().filter(|v| last_use[v.index()] >= end).collect();
+        let live: Vec<ValueId> = results.copied().filter(|v| last_use[v.index()] >= end).collect();
         match live.is_empty() {
             true => Ok(None),
             false => wrong(0, end, &live),
@@ -440,9 +456,8 @@ fn kernel_within(case: &Case, run: &Run<'_>) -> Result<Option<KernelFault>> {
             None => right = middle,
         }
     }
-    let kept: Vec<bool> = (0..body.equations.len())
-        .map(|n| (number + 1 - bad..number).contains(&n))
-        .collect();
+    let kept: Vec<bool> =
+        (0..body.equations.len()).map(|n| (number + 1 - bad..number).contains(&n)).collect();
     let operands: Vec<(String, ValueId)> =
         equation.operands.iter().map(|v| (format!("p{}", v.index()), *v)).collect();
     let before = part(case, &record, &kept, &operands);
@@ -515,7 +530,8 @@ fn rule_within(
         let used_later = |v: &ValueId| {
             body.outputs.contains(v) || body.equations[end..].iter().any(|e| e.operands.contains(v))
         };
-        let results = body.equations[..end].iter().flat_map(|e| &e.results).filter(|v| used_later(v));
+        let results =
+            body.equations[..end].iter().flat_map(|e| &e.results).filter(|v| used_later(v));
         let named: Vec<(String, ValueId)> =
             results.map(|v| (format!("p{}", v.index()), *v)).collect();
         check(&part(case, &record, &kept, &named))
@@ -547,7 +563,8 @@ pub fn precision(before: &Case, after: &Case) -> Result<Option<Fault>> {
         found.iter().zip(&expected).map(|(found, expected)| convert(found, expected)).collect();
     let Some(output) = wrong_output(before, &expected, &found)? else { return Ok(None) };
     let (values, changed) = (before.record()?, after.record()?);
-    let place = |e: &Equation, table: &LocationTable| (e.op.name(), table.origin(e.location).clone());
+    let place =
+        |e: &Equation, table: &LocationTable| (e.op.name(), table.origin(e.location).clone());
     let mut rest = after.function.body.equations.iter();
     let mut last = None;
     for equation in &before.function.body.equations {

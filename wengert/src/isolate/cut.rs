@@ -75,7 +75,8 @@ impl Case {
     ///
     /// Errors: those of [`walk()`].
     pub fn entries(&self, number: usize, limit: usize) -> Result<Vec<(Frame, Case)>> {
-        let mut entries = Entries { number, limit, locations: &self.function.locations, found: vec![] };
+        let mut entries =
+            Entries { number, limit, locations: &self.function.locations, found: vec![] };
         walk(&self.function, &self.inputs, &mut entries)?;
         entries.found.into_iter().map(|(frame, case)| Ok((frame, case?))).collect()
     }
@@ -178,7 +179,7 @@ pub fn part(case: &Case, record: &Record, kept: &[bool], outputs: &[(String, Val
     for (number, equation) in body.equations.iter().enumerate().rev() {
         live[number] = kept[number] && equation.results.iter().any(|v| used.contains(v));
         if live[number] {
-            equation.results.iter().for_each(|v| drop(used.remove(v)));
+            used.retain(|v| !equation.results.contains(v));
             used.extend(&equation.operands);
         }
     }
@@ -199,7 +200,8 @@ pub fn part(case: &Case, record: &Record, kept: &[bool], outputs: &[(String, Val
         while new.inputs.iter().any(|input| input.name == name) {
             name.push('_');
         }
-        let location = definitions[value].map_or(LocationId::new(0), |n| body.equations[n].location);
+        let location =
+            definitions[value].map_or(LocationId::new(0), |n| body.equations[n].location);
         new.inputs.push(Input { name, role: InputRole::Input, location });
         new.body.inputs.push(value);
         given.push(record.get(value).expect("the run has recorded every value").clone());

@@ -136,7 +136,10 @@ pub fn functions(a: &Function, b: &Function) -> Vec<Change> {
         let output = |(n, output): (usize, &wengert_core::graph::Output)| {
             let role = format!("{:?}", output.role).to_lowercase();
             let role = if role == "output" { role } else { format!("{role} output") };
-            (format!("{role} {}", output.name), format!("{role} {}: {}", output.name, f.output_type(n)))
+            (
+                format!("{role} {}", output.name),
+                format!("{role} {}: {}", output.name, f.output_type(n)),
+            )
         };
         f.outputs.iter().enumerate().map(output).collect()
     };
@@ -216,7 +219,10 @@ impl Sides<'_> {
         let mut taken = vec![false; b.equations.len()];
         let mut same = vec![false; a.equations.len()];
         let mut by_hash: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
-        deep_b.iter().enumerate().for_each(|(n, hash)| by_hash.entry(*hash).or_default().push_back(n));
+        deep_b
+            .iter()
+            .enumerate()
+            .for_each(|(n, hash)| by_hash.entry(*hash).or_default().push_back(n));
         for (n, hash) in deep_a.iter().enumerate() {
             if let Some(m) = by_hash.get_mut(hash).and_then(VecDeque::pop_front) {
                 (matched[n], taken[m], same[n]) = (Some(m), true, true);
@@ -260,9 +266,7 @@ impl Sides<'_> {
                 let place = format!("{within}{} region {k}: ", from.op.name());
                 self.bodies(x, y, &mut inner, names, &place, changes);
                 let outputs: Vec<usize> = (0..x.outputs.len().max(y.outputs.len()))
-                    .filter(|o| {
-                        x.outputs.get(*o).and_then(|v| inner.get(v)) != y.outputs.get(*o)
-                    })
+                    .filter(|o| x.outputs.get(*o).and_then(|v| inner.get(v)) != y.outputs.get(*o))
                     .collect();
                 if !outputs.is_empty() {
                     let (from, to) = (item(a, from, self.a), item(b, to, self.b));
@@ -300,10 +304,9 @@ impl Sides<'_> {
             match &differ[..] {
                 [] => {}
                 [one] => how.push(format!("operand {one} is another value")),
-                [first @ .., last] => how.push(format!(
-                    "operands {} and {last} are other values",
-                    first.join(", ")
-                )),
+                [first @ .., last] => {
+                    how.push(format!("operands {} and {last} are other values", first.join(", ")))
+                }
             }
         }
         (!how.is_empty()).then(|| how.join("; "))

@@ -191,12 +191,13 @@ fn fault(visit: &Visit<'_>, function: &Function) -> Option<Made> {
     if examined || matches!(op, Op::Constant(_)) {
         return None;
     }
-    let (result, at) = visit.results.iter().enumerate().find_map(|(number, result)| {
-        Some((number, fault_in(op, visit.operands, result)?))
-    })?;
+    let (result, at) = visit
+        .results
+        .iter()
+        .enumerate()
+        .find_map(|(number, result)| Some((number, fault_in(op, visit.operands, result)?)))?;
     let array = &visit.results[result];
-    let not_finite =
-        array.cells.iter().filter(|c| !number(c, array.dtype).is_finite()).count();
+    let not_finite = array.cells.iter().filter(|c| !number(c, array.dtype).is_finite()).count();
     let index = index(&array.shape, at);
     let operands = visit.operands.iter().enumerate();
     let operands = operands.map(|(n, operand)| Operand {
@@ -256,14 +257,18 @@ fn fault_in(op: &Op, operands: &[Array<f64>], result: &Array<f64>) -> Option<usi
     let (nans, infinities) = all.fold((false, false), |(nans, infinities), value| {
         (nans || value.is_nan(), infinities || value.is_infinite())
     });
-    let is_made = |at: &usize| {
-        made(number(&result.cells[*at], dtype).is_nan(), (nans, infinities))
-    };
+    let is_made = |at: &usize| made(number(&result.cells[*at], dtype).is_nan(), (nans, infinities));
     (first..result.cells.len()).filter(bad).find(is_made)
 }
 
 /// The elements of an operand that the element of the result at `index` depends on.
-fn seen(op: &Op, number: usize, operand: &Array<f64>, result: &Array<f64>, index: &[usize]) -> Seen {
+fn seen(
+    op: &Op,
+    number: usize,
+    operand: &Array<f64>,
+    result: &Array<f64>,
+    index: &[usize],
+) -> Seen {
     if operand.cells.is_empty() {
         return Seen::Nothing;
     }

@@ -104,22 +104,10 @@ pub fn reduce(
     let case = case.clone();
     let mut reducer =
         Reducer { case, record: None, failure, attempts: 1, limits, fails, progress, step: "" };
-    let steps: [(&'static str, fn(&mut Reducer<'_>)); 7] = [
-        ("outputs", Reducer::outputs),
-        ("equations", Reducer::equations),
-        ("regions", Reducer::regions),
-        ("operands", Reducer::operands),
-        ("extents", Reducer::extents),
-        ("constants", Reducer::constants),
-        ("inputs", Reducer::inputs),
-    ];
     let mut is_minimal = false;
     while !is_minimal && !reducer.is_exhausted() {
         let before = reducer.case.clone();
-        for (name, step) in steps {
-            reducer.step = name;
-            step(&mut reducer);
-        }
+        reducer.round();
         is_minimal = before == reducer.case;
     }
     let is_minimal = is_minimal && !reducer.is_exhausted();
@@ -197,6 +185,24 @@ impl Reducer<'_> {
 
     fn count(&self) -> usize {
         self.case.function.body.equations.len()
+    }
+
+    /// Every step once.
+    fn round(&mut self) {
+        self.step = "outputs";
+        self.outputs();
+        self.step = "equations";
+        self.equations();
+        self.step = "regions";
+        self.regions();
+        self.step = "operands";
+        self.operands();
+        self.step = "extents";
+        self.extents();
+        self.step = "constants";
+        self.constants();
+        self.step = "inputs";
+        self.inputs();
     }
 
     fn outputs(&mut self) {

@@ -4,7 +4,9 @@
 use super::cut::{Case, Record, part};
 use super::walk::{chosen, whole_region};
 use std::collections::{BTreeMap, BTreeSet};
-use wengert_core::graph::{Body, Equation, Function, Input, InputRole, Output, OutputRole, ValueId};
+use wengert_core::graph::{
+    Body, Equation, Function, Input, InputRole, Output, OutputRole, ValueId,
+};
 use wengert_core::interpret::Array;
 use wengert_core::op::{Constant, Control, Op};
 use wengert_core::{Dim, Id, Literal, LocationId, Result, Scalar, TensorType, diagnostic};
@@ -99,9 +101,8 @@ fn step(case: &Case, record: &Record, number: usize) -> Option<Case> {
     let equation = &case.function.body.equations[number];
     // The first run of a `while` is that of its condition.
     let entries = case.entries(number, 2).ok()?;
-    let (frame, inner) = entries.into_iter().rfind(|(frame, _)| {
-        frame.op != "while" || frame.region == 1
-    })?;
+    let (frame, inner) =
+        entries.into_iter().rfind(|(frame, _)| frame.op != "while" || frame.region == 1)?;
     let mut new = case.clone();
     let Function { body, inputs, outputs, .. } = &mut new.function;
     let mut input = |body: &mut Body, value: ValueId, literal: Literal| {
@@ -141,11 +142,7 @@ fn step(case: &Case, record: &Record, number: usize) -> Option<Case> {
 }
 
 /// The equations of a region with values of `body`, and the region's outputs.
-fn spliced(
-    body: &mut Body,
-    region: &Body,
-    operands: &[ValueId],
-) -> (Vec<Equation>, Vec<ValueId>) {
+fn spliced(body: &mut Body, region: &Body, operands: &[ValueId]) -> (Vec<Equation>, Vec<ValueId>) {
     let mut values: BTreeMap<ValueId, ValueId> =
         region.inputs.iter().copied().zip(operands.iter().copied()).collect();
     let mut equations = Vec::new();

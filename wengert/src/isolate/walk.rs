@@ -201,7 +201,8 @@ impl Walker<'_> {
                     }))
                 }
                 None => {
-                    let regions = Regions { bodies: regions, locations: self.locations, rounds: true };
+                    let regions =
+                        Regions { bodies: regions, locations: self.locations, rounds: true };
                     Ok(Some(f64::evaluate_equation(equation, operands, types, &regions)?))
                 }
             },
