@@ -53,3 +53,75 @@ impl Figures {
         assert_eq!((*planted, *named, *small), (10, 10, 10));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::{network, networks};
+    use wengert::Literal;
+    use wengert::core::graph::Function;
+
+    fn has(function: &Function, op: &str) -> bool {
+        fn inside(body: &wengert::core::graph::Body, op: &str) -> bool {
+            let is = |e: &wengert::core::graph::Equation| {
+                e.op.name() == op || e.regions.iter().any(|region| inside(region, op))
+            };
+            body.equations.iter().any(is)
+        }
+        inside(&function.body, op)
+    }
+
+    #[test]
+    fn a_case_that_does_not_fail_is_refused() {
+        let case = &network(&networks(), "mlp").forward.clone();
+        let error = reduce(case, Limits::default(), &mut |_, _| None, &mut |_| ()).unwrap_err();
+        assert!(error.message.contains("does not fail"), "{error}");
+    }
+
+    /// A panic in a smaller case is another failure, and ends nothing.
+    #[test]
+    fn a_panic_is_a_failure_of_its_own() {
+        let case = &network(&networks(), "lstm").forward.clone();
+        let mut panics = 0;
+        let mut fails = |function: &Function, _: &[Literal]| {
+            if !has(function, "tanh") {
+                panics += 1;
+                panic!("there is no tanh among {} equations", function.body.equations.len());
+            }
+            Some("it has a tanh".to_owned())
+        };
+        let reduced = reduce(case, Limits::default(), &mut fails, &mut |_| ()).unwrap();
+        assert_eq!(reduced.failure, "it has a tanh");
+        assert_eq!(reduced.case.function.body.extent().equations, 1);
+        assert!(panics > 3);
+        // The other way round, the panic is the failure, whatever its numbers.
+        let mut fails = |function: &Function, _: &[Literal]| {
+            assert!(!has(function, "exp"), "an exp among {}", function.body.equations.len());
+            None
+        };
+        let reduced = reduce(case, Limits::default(), &mut fails, &mut |_| ()).unwrap();
+        assert_eq!(reduced.failure, "panic: an exp among #");
+        assert_eq!(reduced.case.function.body.extent().equations, 1);
+    }
+
+    #[test]
+    fn reductions_are_deterministic_and_bounded() {
+        let case = &network(&networks(), "attention").gradient.clone();
+        let run = |attempts: usize| {
+            let mut asked = 0;
+            let mut fails = |function: &Function, _: &[Literal]| {
+                asked += 1;
+                (has(function, "exp") && has(function, "sqrt")).then(|| "both".to_owned())
+            };
+            let limits = Limits { attempts };
+            let reduced = reduce(case, limits, &mut fails, &mut |_| ()).unwrap();
+            assert_eq!(asked, reduced.attempts);
+            assert!(asked <= attempts);
+            reduced
+        };
+        let (first, second, short) = (run(5000), run(5000), run(20));
+        assert_eq!(first, second);
+        assert!(first.is_minimal && !short.is_minimal);
+        assert_eq!(first.case.function.body.extent().equations, 2);
+    }
+}
