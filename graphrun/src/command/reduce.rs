@@ -70,13 +70,14 @@ pub fn run(args: &ReduceArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-/// Runs `f` without the messages of panics: a panic is a failure that the reduction counts.
+/// Runs `f` without the messages of panics: a panic is a failure that the reduction counts. A panic
+/// of `f` itself is a bug, and has its message.
 fn silently<T>(f: impl FnOnce() -> T) -> T {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
-    let result = f();
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(f));
     panic::set_hook(hook);
-    result
+    result.unwrap_or_else(|panic| panic!("the reduction fails: {}", panic_text(&*panic)))
 }
 
 fn size(case: &Case) -> String {

@@ -2,6 +2,7 @@
 
 use crate::programs::{Network, networks};
 use crate::sabotage::{op, push};
+use wengert::Location;
 use wengert::core::graph::{Body, Equation, Function, ValueId, parse_program};
 use wengert::core::op::{
     BroadcastInDim, Constant, ConvertElementType, DotGeneral, Op, Reduce, ReduceKind,

@@ -1,11 +1,12 @@
 //! Networks in which the tests plant faults.
 
+use wengert::Location;
 use wengert::autodiff::function::{Grad, grad};
 use wengert::core::graph::{self, Body, Function};
-use wengert::core::{Id, LocationId, LocationTable};
+use wengert::core::{Id, LocationId, LocationTable, Scalar};
 use wengert::isolate::cut::Case;
 use wengert::models::{Convnet, ConvnetSettings, Mlp};
-use wengert::nn::{Activation, CrossEntropy, Lstm};
+use wengert::nn::loss::CrossEntropy;
 use wengert::prelude::*;
 use wengert_testing::Random;
 
@@ -66,7 +67,7 @@ fn mlp_program() -> wengert::Program {
 fn attention_program() -> wengert::Program {
     built(|f| {
         let x = f.input("x", f32("2,5,8"));
-        let weight = f.param("weight", Tensor::variable(f32("8,24"), Initializer::Zeros));
+        let weight = f.param("weight", Tensor::variable(f32("8,24").unwrap(), Initializer::Zeros));
         let projected = x.matmul(&weight);
         let heads = |t: &Tensor| t.unflatten(-1, [2, 4]).permute([0, 2, 1, 3]);
         let parts: Vec<Tensor> = projected.chunk(3, -1).iter().map(heads).collect();
