@@ -39,12 +39,51 @@ const DIFFERENCE_TOLERANCE: f64 = 1e-5;
 /// only rounding errors are allowed.
 const ADJOINT_TOLERANCE: f64 = 1e-10;
 
+/// The derivatives that [`derivatives_by`] checks.
+pub trait Differentiate {
+    /// The directional derivative of a function: see [`jvp`].
+    ///
+    /// Errors: the function cannot be differentiated.
+    fn jvp(&self, program: &Program, function: &str, request: &Jvp<'_>) -> Result<Function>;
+
+    /// The gradient of an output of a function: see [`grad`].
+    ///
+    /// Errors: the function cannot be differentiated.
+    fn grad(&self, program: &Program, function: &str, request: &Grad<'_>) -> Result<Function>;
+}
+
+/// The compiler's own derivatives.
+#[derive(Clone, Copy, Debug)]
+pub struct Autodiff;
+
+impl Differentiate for Autodiff {
+    fn jvp(&self, program: &Program, function: &str, request: &Jvp<'_>) -> Result<Function> {
+        Ok(jvp(program, function, request)?.function)
+    }
+
+    fn grad(&self, program: &Program, function: &str, request: &Grad<'_>) -> Result<Function> {
+        Ok(grad(program, function, request)?.function)
+    }
+}
+
 /// Compares, for `function` (without dimension variables) at `inputs`, J·t with central
 /// differences along a random direction t, and ⟨c, J·t⟩ with ⟨Jᵀ·c, t⟩ for a random c. All are
 /// computed in f64, independent of the dtypes of the function.
 ///
 /// Errors: a function that cannot be differentiated or evaluated.
 pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result<Finding> {
+    derivatives_by(&Autodiff, function, inputs, seed)
+}
+
+/// [`derivatives`], with derivatives of another origin.
+///
+/// Errors: those of [`derivatives`].
+pub fn derivatives_by(
+    by: &dyn Differentiate,
+    function: &Function,
+    inputs: &[Literal],
+    seed: u64,
+) -> Result<Finding> {
     let is_float = |ty: &TensorType| ty.dtype.is_float() && ty.elements() != Some(0);
     let floats: Vec<usize> =
         (0..inputs.len()).filter(|i| is_float(function.input_type(*i))).collect();
@@ -63,7 +102,7 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         .map(|i| Array::from_literal(&random(function.input_type(*i), seed, &format!("t{i}"))?))
         .collect::<Result<Vec<_>>>()?;
 
-    let forward = jvp(&program, &function.name, &Jvp { wrt: &wrt })?.function;
+    let forward = by.jvp(&program, &function.name, &Jvp { wrt: &wrt })?;
     let results = evaluate(&forward, &[&x[..], &directions[..]].concat())?;
     // The jvp has a tangent for every float output, including those without elements.
     let all = (0..function.outputs.len()).filter(|i| function.output_type(*i).dtype.is_float());
@@ -100,15 +139,14 @@ pub fn derivatives(function: &Function, inputs: &[Literal], seed: u64) -> Result
         {
             continue;
         }
-        let backward = grad(
+        let backward = by.grad(
             &program,
             &function.name,
             &Grad { of: Some(name), wrt: &wrt, value: false, seed: true },
         )?;
         let cotangent =
             Array::from_literal(&random(function.output_type(*o), seed, &format!("c{o}"))?)?;
-        let gradients =
-            evaluate(&backward.function, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
+        let gradients = evaluate(&backward, &[&x[..], std::slice::from_ref(&cotangent)].concat())?;
         add(&mut left, &cotangent, tangent);
         gradients.iter().zip(&directions).for_each(|(g, t)| add(&mut right, g, t));
     }

@@ -11,6 +11,7 @@
 //!   bit for bit. [`tune`] makes both for a model that predicts, such as an [imported](onnx) one,
 //!   and [`lora`] adapts its weights by updates of low rank.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
+//!   [`isolate`] finds the equation, rule or pass at fault.
 //! - [`measure`] times functions, compares them in turns, and relates them to the machine.
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv. A [source](data::source) of
@@ -76,6 +77,7 @@ pub mod eager;
 mod executable;
 pub mod fft;
 pub mod format;
+pub mod isolate;
 pub mod linalg;
 pub mod list;
 pub mod lora;

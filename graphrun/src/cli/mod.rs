@@ -7,6 +7,7 @@ mod derivatives;
 mod documents;
 pub mod examples;
 mod find_rate;
+mod isolate;
 mod monitoring;
 mod onnx;
 mod reports;
@@ -18,6 +19,7 @@ pub use data::*;
 pub use derivatives::*;
 pub use documents::*;
 pub use find_rate::*;
+pub use isolate::*;
 pub use monitoring::*;
 pub use onnx::*;
 pub use reports::*;
@@ -103,6 +105,13 @@ pub enum Command {
     /// Check functions: verifier, derivatives against finite differences, devices against the
     /// interpreter.
     Check(CheckArgs),
+    /// Find the first equation that makes a NaN or an infinity.
+    Nan(NanArgs),
+    /// Shrink a failing function to a minimal one that fails in the same way: a graph in, a graph
+    /// out.
+    Reduce(ReduceArgs),
+    /// List the differences of two programs or two plans.
+    Diff(DiffArgs),
     /// Certify the precision of a function: for each output, a bound of its error, a first-order
     /// estimate, and the observed error.
     Precision(CertificateArgs),

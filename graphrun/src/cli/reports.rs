@@ -94,6 +94,11 @@ pub struct CheckArgs {
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
+    /// Narrow a failed check down: to a change of a pass, to the first equation whose value differs
+    /// on the device, or to the equation whose derivative is wrong. With --precision, also to the
+    /// first equation whose value the policy changes beyond the tolerance.
+    #[arg(long)]
+    pub bisect: bool,
     /// Print the findings as JSON.
     #[arg(long)]
     pub json: bool,

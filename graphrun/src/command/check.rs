@@ -5,10 +5,12 @@ use crate::console::{Console, Outcome, Status};
 use crate::drawn::draw;
 use crate::source::Source;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use wengert::check::{self, Finding};
 use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
-use wengert::{Binding, Device};
+use wengert::isolate::{bisect, cut::Case};
+use wengert::{Binding, Device, Session};
 
 /// Checks the functions. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -22,22 +24,28 @@ pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     let single = functions.len() == 1;
     for function in functions {
         let (binding, findings) = check_function(&source, function, &known, args, single)?;
+        let located = match args.bisect {
+            true => locate(&source, function, &known, args, single, &findings, console)?,
+            false => Located::new(),
+        };
         if findings.iter().any(|(_, finding)| matches!(finding, Finding::Bad(_))) {
             status = Status::Failed;
         }
         if args.json {
-            reports.push(to_json(function, &binding, &findings));
+            reports.push(to_json(function, &binding, &findings, &located));
             continue;
         }
         let with = if binding.is_empty() { String::new() } else { format!(" with {binding}") };
         console.line(format_args!("@{}{with}", function.name))?;
-        for (_, finding) in &findings {
+        for (name, finding) in &findings {
             console.line(match finding {
                 Finding::Good(what) => format!("  good: {what}"),
                 Finding::Skipped(why) => format!("  skipped: {why}"),
                 Finding::Bad(what) => format!("  BAD: {what}"),
             })?;
+            print(name, &located, console)?;
         }
+        print(POLICY, &located, console)?;
     }
     if args.json {
         console.line(Value::Array(reports))?;
@@ -46,6 +54,64 @@ pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
 }
 
 type Findings = Vec<(String, Finding)>;
+
+/// The faults that were found, by the name of the check.
+type Located = BTreeMap<String, String>;
+
+/// The name of the comparison with the function without a policy.
+const POLICY: &str = "policy";
+
+fn print(name: &str, located: &Located, console: &mut Console<'_>) -> Outcome<()> {
+    let lines = located.get(name).into_iter().flat_map(|text| text.lines());
+    lines.into_iter().try_for_each(|line| console.line(format_args!("    {line}")))
+}
+
+/// Narrows the failed checks of a function down.
+fn locate(
+    source: &Source,
+    function: &Function,
+    known: &Binding,
+    args: &CheckArgs,
+    single: bool,
+    findings: &Findings,
+    console: &Console<'_>,
+) -> Outcome<Located> {
+    let mut located = Located::new();
+    let drawn = draw(source, function, known, &args.values, single)?;
+    let case = Case::plain(&drawn.function, &drawn.inputs)?;
+    let failed = findings.iter().filter(|(_, finding)| matches!(finding, Finding::Bad(_)));
+    for (name, _) in failed {
+        let fault = match name.parse::<Device>() {
+            Ok(device) => Session::open(device)
+                .and_then(|session| bisect::device(&case, session.target(), &bisect::on(device))),
+            Err(_) if name == "derivatives" => {
+                bisect::rule(&case, args.values.seed, &check::Autodiff)
+            }
+            // The check of indices names the lookup.
+            Err(_) => continue,
+        };
+        let text = match fault {
+            Ok(Some(fault)) => fault.to_string(),
+            Ok(None) => "not narrowed down: the function is right when its variables are inputs \
+                         and its keys are values"
+                .into(),
+            Err(error) => format!("not narrowed down: {error}"),
+        };
+        located.insert(name.clone(), text);
+    }
+    if args.precision.policy()?.is_some() {
+        let plain = Source::of(&args.function, console)?;
+        let without = plain.file()?.program.get(&function.name)?;
+        let without = draw(&plain, without, known, &args.values, single)?;
+        let without = Case::plain(&without.function, &without.inputs)?;
+        let text = match bisect::precision(&without, &case)? {
+            Some(fault) => fault.to_string(),
+            None => "the policy changes no output beyond the tolerance".into(),
+        };
+        located.insert(POLICY.into(), text);
+    }
+    Ok(located)
+}
 
 fn check_function(
     source: &Source,
@@ -81,7 +147,12 @@ fn check_function(
     Ok((given.binding, findings))
 }
 
-fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value {
+fn to_json(
+    function: &Function,
+    binding: &Binding,
+    findings: &Findings,
+    located: &Located,
+) -> Value {
     let checks: Vec<Value> = findings
         .iter()
         .map(|(name, finding)| {
@@ -90,10 +161,18 @@ fn to_json(function: &Function, binding: &Binding, findings: &Findings) -> Value
                 Finding::Skipped(message) => ("skipped", message),
                 Finding::Bad(message) => ("bad", message),
             };
-            json!({ "check": name, "verdict": verdict, "message": message })
+            let mut report = json!({ "check": name, "verdict": verdict, "message": message });
+            if let Some(fault) = located.get(name) {
+                report["fault"] = json!(fault);
+            }
+            report
         })
         .collect();
     let bound: serde_json::Map<String, Value> =
         binding.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-    json!({ "function": function.name, "binding": bound, "checks": checks })
+    let mut report = json!({ "function": function.name, "binding": bound, "checks": checks });
+    if let Some(policy) = located.get(POLICY) {
+        report[POLICY] = json!(policy);
+    }
+    report
 }

@@ -7,6 +7,7 @@ pub mod completions;
 pub mod data;
 pub mod derive;
 pub mod devices;
+pub mod diff;
 pub mod dump;
 pub mod evaluate;
 pub mod export;
@@ -18,9 +19,11 @@ pub mod manual;
 pub mod memory;
 pub mod merge;
 mod monitoring;
+pub mod nan;
 pub mod ops;
 pub mod precision;
 mod profile;
+pub mod reduce;
 pub mod run;
 pub mod test;
 pub mod train;
@@ -52,6 +55,9 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Linearize(args) => derive::linearize(args, console),
         Command::Transpose(args) => derive::transpose(args, console),
         Command::Check(args) => check::run(args, console),
+        Command::Nan(args) => nan::run(args, console),
+        Command::Reduce(args) => reduce::run(args, console),
+        Command::Diff(args) => diff::run(args, console),
         Command::Precision(args) => precision::run(args, console),
         Command::Test(args) => test::run(args, console),
         Command::Ops(args) => ops::run(args, console),
