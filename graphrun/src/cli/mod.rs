@@ -3,12 +3,14 @@
 
 mod derivatives;
 mod onnx;
+mod report;
 mod reports;
 mod run;
 
 use clap::{Args, Parser, Subcommand};
 pub use derivatives::*;
 pub use onnx::*;
+pub use report::*;
 pub use reports::*;
 pub use run::*;
 use std::ffi::OsString;
@@ -94,6 +96,9 @@ pub enum Command {
     /// Report the memory of a function and the cost of using less, or assign offsets to buffers: a
     /// table of live ranges and sizes in, the table with offsets out.
     Memory(MemoryArgs),
+    /// Write a page about a function: its graph, kernels, memory, budgets, precision, and training
+    /// runs.
+    Report(ReportArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
     /// List the devices of this machine.
