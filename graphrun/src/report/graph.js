@@ -46,10 +46,21 @@ const Graph = {
       this.reveal(this.selected);
     } else {
       this.selected = null;
-      lay(this.tree.root);
-      this.fit();
+      this.begin();
     }
     this.redraw();
+  },
+
+  // Shows the graph from its beginning, at an extent at which its labels can be read.
+  begin() {
+    const { width, height } = this.canvas.getBoundingClientRect();
+    Tree.direction = width > 1.1 * height ? "LR" : "TB";
+    this.tree.root.laid = false;
+    lay(this.tree.root);
+    const { w, h } = this.tree.root;
+    const k = Math.max(Math.min(1, (width - 16) / w, (height - 16) / h), 0.62);
+    const start = (room, extent) => Math.max(8, (room - extent * k) / 2);
+    this.move(d3.zoomIdentity.translate(start(width, w), start(height, h)).scale(k));
   },
 
   legend() {
@@ -162,7 +173,8 @@ const Graph = {
     const room = node.w - 12;
     const fold = node.number === null ? (node.open ? "▾ " : "▸ ") : "";
     const middle = isOpen ? y + Math.max(12, size * 0.7) : y + (node.number === null ? 15 : 13);
-    context.fillText(fitted(`${fold}${node.label}`, room, size), x + 6, middle);
+    const label = fitted(`${fold}${node.label}`, room, bold === "" ? size : 1.1 * size);
+    context.fillText(label, x + 6, middle);
     if (node.number === null && !node.open && k >= 0.42) {
       context.fillStyle = Theme.get("faint");
       context.font = '11px system-ui, "DejaVu Sans", sans-serif';
@@ -211,7 +223,8 @@ const Graph = {
   // The innermost box at a point of the screen.
   at(event) {
     const bounds = this.canvas.getBoundingClientRect();
-    const [px, py] = this.transform.invert([event.clientX - bounds.left, event.clientY - bounds.top]);
+    const [px, py] = this.transform.invert(
+      [event.clientX - bounds.left, event.clientY - bounds.top]);
     const find = (node, x, y) => {
       for (const child of node.children) {
         const [left, top] = [x + child.x, y + child.y];
@@ -267,8 +280,7 @@ const Graph = {
     fold(root);
     root.open = true;
     this.selected = null;
-    lay(root);
-    this.fit();
+    this.begin();
   },
 
   move(transform) {

@@ -22,9 +22,9 @@ const Arena = {
         parts.map((name) => row(name === "total" ? "in all" : name, memory[name]))))),
       element("h2", {}, "Arena over time"),
       element("p", {}, memory.buffers.length === 0 ? "The arena is empty."
-        : "A rectangle is a buffer: from the step that writes it to the last that reads it, at its " +
-          "bytes of the arena. Strong colours are needed at the peak. Turn the wheel to zoom, drag " +
-          "to move, double-click to see all; a click shows the kernel."),
+        : "A rectangle is a buffer: from the step that writes it to the last that reads it, at " +
+          "its bytes of the arena. Strong colours are needed at the peak. Turn the wheel to " +
+          "zoom, drag to move, double-click to see all; a click shows the kernel."),
       this.canvas,
       element("h2", {}, `Peak: ${bytesText(memory.peak)} at step ${memory.peak_step}`),
       element("p", {}, `${KERNELS.length > 0 ? KERNELS[memory.peak_step].name : ""}. The arena is ` +
@@ -106,7 +106,7 @@ const Arena = {
       if (right - left < 0.3 && bottom - top < 0.3) return;
       const light = Theme.get(buffer.at_peak ? "buffer-full" : "buffer-light");
       // Consecutive buffers get distant hues.
-      const strength = buffer.at_peak ? 58 : 32;
+      const strength = buffer.at_peak ? 52 : 24;
       context.fillStyle = `hsl(${(n * 137.5) % 360}, ${strength}%, ${light})`;
       context.fillRect(left, top, right - left, bottom - top);
       if (bottom - top > 3 && right - left > 3) {

@@ -4,8 +4,11 @@
 // A node is a group with children or an equation. A group that has more children than MOST gets
 // groups of consecutive children, so that no layout has more than MOST boxes.
 
-const MOST = 100;
+const MOST = 60;
 const Tree = {
+  // Direction of the outermost layout: the parts lie side by side where there is room.
+  direction: "LR",
+
   // The path of groups of an equation, outermost first.
   path(mode, number) {
     const equation = EQUATIONS[number];
@@ -143,14 +146,15 @@ function lay(node) {
   if (node.laid) return;
   node.laid = true;
   if (node.number !== null || !node.open) {
-    node.w = Math.max(70, 16 + 7 * Math.min(44, node.label.length));
+    node.w = node.number !== null ? 16 + 7 * Math.min(44, node.label.length)
+      : Math.max(124, 34 + 8 * Math.min(40, node.label.length));
     node.h = node.number !== null ? 26 : 44;
     return;
   }
   node.children.forEach(lay);
   const graph = new dagre.graphlib.Graph({ multigraph: false });
   graph.setGraph({
-    rankdir: "TB", nodesep: 14, ranksep: 26, edgesep: 6, marginx: 12, marginy: 10,
+    rankdir: node.parent === null ? Tree.direction : "TB", nodesep: 14, ranksep: 26, edgesep: 6, marginx: 12, marginy: 10,
     ranker: node.children.length > 40 ? "longest-path" : "network-simplex",
   });
   graph.setDefaultEdgeLabel(() => ({}));
@@ -173,7 +177,7 @@ function lay(node) {
     return { from: node.children[edge.v], to: node.children[edge.w], points };
   });
   const { width, height } = graph.graph();
-  node.w = Math.max(width, 30 + 7 * Math.min(40, node.label.length));
+  node.w = Math.max(width, 40 + 8 * Math.min(40, node.label.length));
   node.h = height + header;
 }
 

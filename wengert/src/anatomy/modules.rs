@@ -163,7 +163,7 @@ fn modules(
     between(&mut modules, parts);
     for number in (0..count).filter(|n| parts[*n] == Part::Backward) {
         if let Some(link) = links[number] {
-            modules[number].clone_from(&modules[link]);
+            modules[number] = modules[link].clone();
         }
     }
     modules.into_iter().map(Option::unwrap_or_default).collect()
