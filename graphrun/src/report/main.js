@@ -47,7 +47,10 @@ function showKernel(number) {
 }
 
 const Search = {
-  input: document.getElementById("search"), list: document.getElementById("found"), found: [], at: 0,
+  input: document.getElementById("search"),
+  list: document.getElementById("found"),
+  found: [],
+  at: 0,
 
   start() {
     this.input.addEventListener("input", () => this.search());
@@ -104,7 +107,8 @@ const Search = {
         onmousedown: (event) => { event.preventDefault(); this.go(n); },
       }, entry.title, element("small", {}, entry.under))),
       ...(rest > 0 ? [element("li", { role: "presentation" }, `and ${rest} more equations`)] : []),
-      ...(this.found.length === 0 ? [element("li", { role: "presentation" }, "Nothing found")] : []),
+      ...(this.found.length > 0 ? []
+        : [element("li", { role: "presentation" }, "Nothing found")]),
     );
     this.list.hidden = false;
     return this.input.setAttribute("aria-expanded", "true");
@@ -152,7 +156,8 @@ function path(node) {
 
 const KEYS = [
   ["/", "search"], ["Esc", "close, or select nothing"], ["Tab", "next control; the graph is one"],
-  ["← →", "box before or after"], ["↑ ↓", "first operand or first user; into and out of a group"],
+  ["← →", "box before or after"],
+  ["↑ ↓", "first operand or first user; out of and into a group"],
   ["Enter", "fold or unfold a group"], ["l", "from forward to backward and back"],
   ["+ −", "zoom"], ["0", "show the whole graph"],
 ];

@@ -27,8 +27,9 @@ const Arena = {
           "zoom, drag to move, double-click to see all; a click shows the kernel."),
       this.canvas,
       element("h2", {}, `Peak: ${bytesText(memory.peak)} at step ${memory.peak_step}`),
-      element("p", {}, `${KERNELS.length > 0 ? KERNELS[memory.peak_step].name : ""}. The arena is ` +
-        `${percentText(memory.arena / Math.max(1, memory.peak) - 1)} larger than the peak.`),
+      element("p", {}, KERNELS.length === 0 ? "There is no step."
+        : `It is ${KERNELS[memory.peak_step].name}. The arena is ` +
+          `${percentText(memory.arena / Math.max(1, memory.peak) - 1)} larger.`),
       sortable("peak", [
         { name: "Buffer", of: (b) => b.name, kind: "name", go: (b) => showKernel(b.first) },
         { name: "Bytes", of: (b) => b.bytes, text: (b) => bytesText(b.bytes), first: true },

@@ -74,7 +74,9 @@ function redrawCharts() {
   }
 }
 
-const HUES = ["#3b82c4", "#d9772b", "#4f9d55", "#b0579e", "#b59a1f", "#6b70c9", "#c9535f", "#2f9a9a"];
+const HUES = [
+  "#3b82c4", "#d9772b", "#4f9d55", "#b0579e", "#b59a1f", "#6b70c9", "#c9535f", "#2f9a9a",
+];
 
 const Kernels = {
   made: false,
@@ -222,6 +224,7 @@ const Precision = {
       return;
     }
     const short = (n) => (typeof n === "number" ? n.toExponential(1) : n);
+    const first = (o) => (o.first_order === null ? null : o.first_order.error.relative);
     const relative = (figure) => (figure === null ? null : figure.relative);
     const outputs = sortable("outputs", [
       { name: "Output", of: (o) => o.name, kind: "name" },
@@ -230,8 +233,7 @@ const Precision = {
       { name: "Worst case", of: (o) => relative(o.worst_case),
         text: (o) => (o.lost === null ? short(relative(o.worst_case))
           : `none: lost in ${o.lost.op} at ${o.lost.source}`) },
-      { name: "First order", of: (o) => (o.first_order === null ? null : o.first_order.error.relative),
-        text: (o) => (o.first_order === null ? "" : short(o.first_order.error.relative)) },
+      { name: "First order", of: first, text: (o) => short(first(o)) },
       { name: "Observed", of: (o) => o.observed.greatest.relative,
         text: (o) => short(o.observed.greatest.relative) },
     ], found.outputs);
@@ -245,8 +247,8 @@ const Precision = {
         { name: "Share", of: (c) => c.share, text: (c) => percentText(c.share), first: true },
       ], found.contributions)];
     section.replaceChildren(heading,
-      element("p", {}, "Errors are relative to the greatest magnitude of each output: a bound, an " +
-        "estimate from derivatives, and the error of a run against an exact one."),
+      element("p", {}, "Errors are relative to the greatest magnitude of each output: a bound, " +
+        "an estimate from derivatives, and the error of a run against an exact one."),
       found.no_estimate === null ? "" : element("p", {}, `No estimate: ${found.no_estimate}`),
       outputs, ...rest);
   },

@@ -154,7 +154,8 @@ function lay(node) {
   node.children.forEach(lay);
   const graph = new dagre.graphlib.Graph({ multigraph: false });
   graph.setGraph({
-    rankdir: node.parent === null ? Tree.direction : "TB", nodesep: 14, ranksep: 26, edgesep: 6, marginx: 12, marginy: 10,
+    rankdir: node.parent === null ? Tree.direction : "TB",
+    nodesep: 14, ranksep: 26, edgesep: 6, marginx: 12, marginy: 10,
     ranker: node.children.length > 40 ? "longest-path" : "network-simplex",
   });
   graph.setDefaultEdgeLabel(() => ({}));

@@ -257,6 +257,7 @@ await check("the arena shows a kernel by a click", async () => {
   await page.click("#tab-memory");
   await frame();
   const [x, y] = await page.evaluate(() => {
+    Arena.canvas.scrollIntoView({ block: "center" });
     const area = Arena.canvas.getBoundingClientRect();
     const scale = Arena.scales(area.width, area.height);
     const wide = (b) => (b.last - b.first) * b.bytes;
@@ -264,7 +265,6 @@ await check("the arena shows a kernel by a click", async () => {
     return [area.left + scale.x((b.first + b.last + 1) / 2),
       area.top + scale.y(b.offset + b.bytes / 2)];
   });
-  await page.evaluate((at) => window.scrollTo(0, at), y);
   await page.mouse.click(x, y);
   expect((await text("#details h2")).startsWith("Kernel "), await text("#details"));
 });

@@ -7,8 +7,7 @@ use std::path::Path;
 
 /// The plan of `net.graph`, compiled by the command.
 fn plan_text(folder: &Path) -> String {
-    let arguments =
-        ["dump", "net.graph@step", "--bind", "B=5", "--stage", "plan", "--memory"];
+    let arguments = ["dump", "net.graph@step", "--bind", "B=5", "--stage", "plan", "--memory"];
     let (status, text, errors) = graphrun(folder, &arguments);
     assert_eq!(status, 0, "{errors}");
     text
@@ -68,8 +67,7 @@ fn every_equation_has_kernels_or_a_reason() {
     let anatomy = &found["anatomy"];
     let equations = list(anatomy, "equations");
     let kernels = list(anatomy, "kernels");
-    let (_, graph, _) =
-        graphrun(folder.path(), &["dump", "net.graph@step", "--bind", "B=5"]);
+    let (_, graph, _) = graphrun(folder.path(), &["dump", "net.graph@step", "--bind", "B=5"]);
     let lines = graph.lines().filter(|line| line.contains(" = ")).count();
     assert_eq!(equations.len(), lines, "{graph}");
     for (n, equation) in equations.iter().enumerate() {

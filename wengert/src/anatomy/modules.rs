@@ -12,7 +12,7 @@
 //!   **forward**.
 //! - The module of a forward equation is the key path of the variables that it uses, without the
 //!   last word. An equation without variables is in the common module of those before and after
-//!   it. A backward equation is in the module of its link, and an update in that of its variables.
+//!   it, or of all forward equations if there is none before or after. A backward equation is in the module of its link, and an update in that of its variables.
 
 use super::flow::{Flow, Origin};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,6 +172,12 @@ fn modules(
 /// Gives forward equations without a module the common module of those before and after them.
 fn between(modules: &mut [Option<String>], parts: &[Part]) {
     let forward: Vec<usize> = (0..parts.len()).filter(|n| parts[*n] == Part::Forward).collect();
+    // The module around all others, unless there is one only: it is not around itself.
+    let known: BTreeSet<&String> = forward.iter().filter_map(|n| modules[*n].as_ref()).collect();
+    let around = match known.len() {
+        0 | 1 => None,
+        _ => known.iter().map(|m| m.as_str()).reduce(common).map(str::to_owned),
+    };
     let mut next: Option<String> = None;
     let mut after: Vec<Option<String>> = vec![None; forward.len()];
     for (position, number) in forward.iter().enumerate().rev() {
@@ -188,9 +194,7 @@ fn between(modules: &mut [Option<String>], parts: &[Part]) {
         }
         modules[number] = match (&before, after) {
             (Some(before), Some(after)) => Some(common(before, &after).to_owned()),
-            (Some(one), None) => Some(root(one).to_owned()),
-            (None, Some(one)) => Some(root(&one).to_owned()),
-            (None, None) => None,
+            _ => around.clone(),
         };
     }
 }
@@ -216,12 +220,8 @@ fn variables(function: &Function) -> Vec<Option<String>> {
     inputs.map(|input| is_variable(input.role).then(|| of(&input.name))).collect()
 }
 
-fn root(path: &str) -> &str {
-    path.split('.').next().unwrap_or(path)
-}
-
 /// The innermost module that contains both.
-fn common<'a>(a: &'a str, b: &str) -> &'a str {
+fn common<'a>(a: &'a str, b: &'a str) -> &'a str {
     let mut end = 0;
     for (x, y) in a.split('.').zip(b.split('.')) {
         if x != y {
