@@ -17,6 +17,7 @@ mod model;
 mod module_tree;
 mod outputs;
 mod policy;
+mod report;
 mod source;
 mod table;
 mod tensor_text;

@@ -10,6 +10,7 @@
 //! - [`train`] trains a program by a [`recipe`], and its runs can be killed, resumed and repeated
 //!   bit for bit. [`tune`] makes both for a model that predicts, such as an [imported](onnx) one,
 //!   and [`lora`] adapts its weights by updates of low rank.
+//! - [`anatomy`] describes what a function becomes: its equations, kernels and memory.
 //! - [`check`] compares derivatives with differences, and devices with the interpreter.
 //!   [`isolate`] finds the equation, rule or pass at fault.
 //! - [`measure`] times functions, compares them in turns, and relates them to the machine.
@@ -66,6 +67,7 @@
 //! ([`atomic`]). `unsafe` is denied except in one module, the file memory map ([`data::map`]).
 #![deny(unsafe_code)]
 
+pub mod anatomy;
 pub mod atomic;
 pub mod available_memory;
 pub mod certificate;
@@ -111,7 +113,7 @@ pub mod weight_names;
 struct Readme;
 
 pub use device::{Device, DeviceOptions, Survey, products, ptx, target};
-pub use executable::KernelTime;
+pub use executable::{KernelTime, StepTime};
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;
 

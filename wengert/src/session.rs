@@ -27,7 +27,7 @@
 
 use crate::data::{Arrays, listed, safetensors};
 use crate::device::{Backend, Device, DeviceOptions};
-use crate::executable::{CompileOptions, KernelTime, LoadedExecutable, Need};
+use crate::executable::{CompileOptions, KernelTime, LoadedExecutable, Need, StepTime};
 use crate::outputs::{Outputs, Probed, Returned};
 use crate::program::INIT;
 use crate::random;
@@ -433,6 +433,11 @@ impl Compiled {
     /// Time of each kernel since [`measure`](Self::measure), the longest first.
     pub fn profile(&self) -> Vec<KernelTime> {
         self.executable.prepared().profile()
+    }
+
+    /// Time of each step of the plan since [`measure`](Self::measure), in their order.
+    pub fn step_times(&self) -> Vec<StepTime> {
+        self.executable.prepared().step_times()
     }
 
     /// Runs the function.

@@ -14,6 +14,7 @@
 //! passes). [`verify()`] checks every function before it is used, whatever its origin.
 
 mod callees;
+mod numbered;
 
 pub mod parse;
 pub mod print;
@@ -24,8 +25,9 @@ pub mod verify;
 
 pub(crate) use callees::Names;
 pub use callees::{Callee, MAX_EQUATIONS};
+pub use numbered::{Numbered, Owner};
 pub use parse::parse_program;
-pub use print::{PrintOptions, print};
+pub use print::{PrintOptions, print, print_equations};
 pub use region::{Extent, Region};
 pub(crate) use relocation::Relocation;
 pub use verify::{verify, verify_program};

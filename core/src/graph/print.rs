@@ -13,6 +13,7 @@ use crate::op::{Attribute, Attributes, RegionInput};
 use crate::text::{print_literal, print_string};
 use std::collections::HashSet;
 use std::fmt::{self, Write};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Additional items to print.
@@ -36,9 +37,18 @@ pub fn print(program: &Program, options: &PrintOptions) -> String {
 
 /// The text of a function.
 pub fn print_function(function: &Function, options: &PrintOptions) -> String {
-    let mut printer = Printer { out: String::new(), next: 0, locations: options.locations };
+    let mut printer = Printer { locations: options.locations, ..Printer::default() };
     printer.function(function);
     printer.out
+}
+
+/// The text of each equation of a function without its regions, in the order of
+/// [`Function::numbered`].
+pub fn print_equations(function: &Function) -> Vec<String> {
+    let mut printer = Printer::default();
+    printer.function(function);
+    let lines = printer.lines.into_iter();
+    lines.map(|line| printer.out[line].trim().to_owned()).collect()
 }
 
 impl fmt::Display for Program {
@@ -53,10 +63,13 @@ impl fmt::Display for Function {
     }
 }
 
+#[derive(Default)]
 struct Printer {
     out: String,
     next: usize,
     locations: bool,
+    /// The positions of the equations' lines.
+    lines: Vec<Range<usize>>,
 }
 
 /// Names of a body's values, with their `%`; `None` for a value that is not defined (yet).
@@ -145,6 +158,7 @@ impl Printer {
 
     fn equation(&mut self, body: &Body, equation: &Equation, names: &mut Names, depth: usize) {
         let operands: Vec<_> = equation.operands.iter().map(|v| name_of(names, *v)).collect();
+        let start = self.out.len();
         self.indent(depth);
         for (i, result) in equation.results.iter().enumerate() {
             self.comma(i);
@@ -163,6 +177,7 @@ impl Printer {
         }
         self.location(equation.location);
         self.out.push('\n');
+        self.lines.push(start..self.out.len());
         // Callees are printed once, before the function.
         for (k, region) in
             equation.regions.iter().enumerate().filter(|_| equation.op.callee().is_none())

@@ -12,8 +12,8 @@
 //! the result is unspecified.
 
 use super::intervals::{Intervals, Span};
-use super::{Address, Plan, Space, Step, Trip, ValueId};
-use crate::nest::BufferRole;
+use super::uses::{Needed, SCRATCH, span, uses};
+use super::{Plan, Step, Trip, ValueId};
 use std::fmt;
 
 /// Bytes of a plan by purpose.
@@ -127,11 +127,6 @@ fn peak(plan: &Plan) -> Peak {
     Peak { step, bytes, living }
 }
 
-/// Placeholder for workspace among values.
-const SCRATCH: ValueId = ValueId(u32::MAX);
-
-type Needed = (Span, ValueId);
-
 struct Walk<'a> {
     plan: &'a Plan,
     needed: Intervals,
@@ -147,82 +142,20 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The bytes of a value, if it has any and lies in the arena. `None` for an address with
-    /// strides: it is a part of a whole, which is needed as a unit.
-    fn span(&self, value: ValueId, at: &Address) -> Option<Needed> {
-        let bytes = self.plan.values[value].bytes();
-        let counts = bytes > 0 && at.space == Space::Arena && at.strides.is_empty();
-        counts.then(|| (Span { memory: 0, start: at.offset, end: at.offset + bytes }, value))
-    }
-
-    /// The reads and the writes of a step without nested steps; workspace counts as a write.
-    fn uses(&self, step: &Step) -> (Vec<Needed>, Vec<Needed>) {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        match step {
-            Step::Nest { nest, arguments } => {
-                for (argument, (_, buffer)) in
-                    arguments.iter().zip(self.plan.nests[*nest].parameters())
-                {
-                    let list = if buffer.role == BufferRole::In { &mut reads } else { &mut writes };
-                    list.extend(self.span(argument.value, &argument.at));
-                }
-            }
-            Step::Call { call, arguments, workspace } => {
-                let (operands, results) = call.split(arguments);
-                reads.extend(operands.iter().filter_map(|a| self.span(a.value, &a.at)));
-                writes.extend(results.iter().filter_map(|a| self.span(a.value, &a.at)));
-                let scratch = workspace.as_ref().filter(|w| w.1 > 0);
-                writes.extend(scratch.map(|(at, bytes)| {
-                    (
-                        Span { memory: 0, start: at.offset, end: at.offset.saturating_add(*bytes) },
-                        SCRATCH,
-                    )
-                }));
-            }
-            Step::Copy { value, from, to } => {
-                reads.extend(self.span(*value, from));
-                writes.extend(self.span(*value, to));
-            }
-            Step::Loop(l) => {
-                match &l.trip {
-                    Trip::Constant(_) => {}
-                    Trip::Value { count: tested, .. } | Trip::While { before: tested, .. } => {
-                        reads.extend(self.span(tested.value, &tested.at));
-                    }
-                }
-                for c in &l.carries {
-                    reads.extend(self.span(c.initial, &c.at));
-                    writes.extend(self.span(c.result, &c.at));
-                }
-                reads.extend(l.slices.iter().filter_map(|s| self.span(s.whole, &s.at)));
-                for s in &l.stacks {
-                    reads.extend(s.initial.and_then(|v| self.span(v, &s.at)));
-                    writes.extend(self.span(s.whole, &s.at));
-                }
-            }
-            Step::If { predicate: tested, merges, .. }
-            | Step::Switch { index: tested, merges, .. } => {
-                reads.extend(self.span(tested.value, &tested.at));
-                writes.extend(merges.iter().filter_map(|m| self.span(m.result, &m.at)));
-            }
-        }
-        (reads, writes)
-    }
-
     /// The values needed at the end of each block of a step.
     fn demands(&self, step: &Step, block: usize) -> Vec<Needed> {
         let mut demands = Vec::new();
         match step {
             Step::Loop(l) => {
-                demands.extend(l.carries.iter().filter_map(|c| self.span(c.output, &c.at)));
-                demands.extend(l.slices.iter().filter_map(|s| self.span(s.whole, &s.at)));
-                demands.extend(l.stacks.iter().filter_map(|s| self.span(s.whole, &s.at)));
+                demands.extend(l.carries.iter().filter_map(|c| span(self.plan, c.output, &c.at)));
+                demands.extend(l.slices.iter().filter_map(|s| span(self.plan, s.whole, &s.at)));
+                demands.extend(l.stacks.iter().filter_map(|s| span(self.plan, s.whole, &s.at)));
                 if let Trip::While { before, after, .. } = &l.trip {
-                    demands.extend(self.span(*after, &before.at));
+                    demands.extend(span(self.plan, *after, &before.at));
                 }
             }
             Step::If { merges, .. } | Step::Switch { merges, .. } => {
-                demands.extend(merges.iter().filter_map(|m| self.span(m.ways[block], &m.at)));
+                demands.extend(merges.iter().filter_map(|m| span(self.plan, m.ways[block], &m.at)));
             }
             _ => {}
         }
@@ -237,7 +170,7 @@ impl<'a> Walk<'a> {
             let number = self.exposed.len();
             numbers.push(number);
             self.exposed.push((0, Vec::new()));
-            let (mut reads, writes) = self.uses(step);
+            let (mut reads, writes) = uses(self.plan, step);
             for (n, block) in step.blocks().into_iter().enumerate() {
                 let mut inner = self.expose(block, &self.demands(step, n));
                 if matches!(step, Step::Loop(_)) {
@@ -255,7 +188,7 @@ impl<'a> Walk<'a> {
         needed.add_memory();
         demands.iter().for_each(|(span, value)| needed.write(*span, *value));
         for (step, number) in steps.iter().zip(numbers).rev() {
-            self.uses(step).1.iter().for_each(|(span, _)| needed.clear(*span));
+            uses(self.plan, step).1.iter().for_each(|(span, _)| needed.clear(*span));
             self.exposed[number].1.iter().for_each(|(span, value)| needed.write(*span, *value));
         }
         needed.iter(0).collect()
@@ -269,7 +202,7 @@ impl<'a> Walk<'a> {
             numbers.push(numbers[n - 1] + 1 + self.exposed[numbers[n - 1]].0);
         }
         for (step, number) in steps.iter().zip(numbers).rev() {
-            let writes = self.uses(step).1;
+            let writes = uses(self.plan, step).1;
             writes.iter().for_each(|n| self.need(*n));
             let mut inside = number + 1;
             for (n, block) in step.blocks().into_iter().enumerate() {

@@ -5,7 +5,8 @@ use super::control::{Control, Form};
 use super::{Buffer, Kernel, Kernels, Work};
 use wengert_core::Target;
 use wengert_core::call::Call;
-use wengert_core::nest::{Instr, Nest, Prefix, ScalarOp};
+use wengert_core::nest::{BufferRole, Instr, Nest, Prefix, ScalarOp};
+use wengert_core::plan::{Plan, Step};
 
 /// The cost of one run of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,7 +43,59 @@ pub struct Rates {
     pub nests: f64,
 }
 
+impl Cost {
+    /// The cost of a step of a plan. Loops and branches cost nothing beside their nested steps.
+    pub fn of_step(plan: &Plan, step: &Step) -> Cost {
+        let bytes = |value| plan.values[value].bytes();
+        match step {
+            Step::Nest { nest, arguments } => {
+                let nest = &plan.nests[*nest];
+                let mut cost = Cost { operations: operations(nest), ..Cost::default() };
+                let mut seen = Vec::new();
+                for (argument, (_, buffer)) in arguments.iter().zip(nest.parameters()) {
+                    match buffer.role {
+                        BufferRole::In if seen.contains(&argument.value) => {}
+                        BufferRole::In => {
+                            seen.push(argument.value);
+                            cost.read = cost.read.saturating_add(bytes(argument.value));
+                        }
+                        _ => cost.written = cost.written.saturating_add(bytes(argument.value)),
+                    }
+                }
+                cost
+            }
+            Step::Call { call, arguments, .. } => {
+                let (operands, results) = call.split(arguments);
+                let mut read: Vec<_> = operands.iter().map(|a| a.value).collect();
+                read.sort_unstable();
+                read.dedup();
+                Cost {
+                    operations: call.flops(),
+                    read: read.into_iter().map(bytes).fold(0, u64::saturating_add),
+                    written: results.iter().map(|a| bytes(a.value)).fold(0, u64::saturating_add),
+                }
+            }
+            Step::Copy { value, .. } => {
+                Cost { operations: 0, read: bytes(*value), written: bytes(*value) }
+            }
+            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => Cost::default(),
+        }
+    }
+}
+
 impl Rates {
+    /// Seconds of a step of a plan at these rates: those of its bytes or of its operations,
+    /// whichever are more. Loops and branches take none beside their nested steps.
+    pub fn seconds_of_step(&self, plan: &Plan, step: &Step) -> f64 {
+        let cost = Cost::of_step(plan, step);
+        let rate = match step {
+            Step::Call { call, .. } => self.call(call),
+            _ => self.nests,
+        };
+        let bytes = (cost.read as f64 + cost.written as f64) / self.bytes;
+        bytes.max(cost.operations as f64 / rate)
+    }
+
     /// Rates of two cores with 512-bit vectors, or of an H200 (products of halves at 700 to 790
     /// TFLOP/s, attention at 217 to 249, elementwise loops at 3.9 to 4.1 TB/s).
     pub fn of(target: &Target) -> Self {

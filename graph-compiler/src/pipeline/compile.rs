@@ -163,7 +163,11 @@ fn optimized(
 }
 
 /// The kernels of a function after the graph passes.
-fn verified_kernels(function: &Function, target: &Target, options: &Options) -> Result<Kernels> {
+pub(super) fn verified_kernels(
+    function: &Function,
+    target: &Target,
+    options: &Options,
+) -> Result<Kernels> {
     let kernels = kernels(function, target, options.fuse, PIPELINE.kernels)?;
     if let Err(fault) = within("verify kernels", || kernels.verify()) {
         panic!("pass lower breaks an invariant of kernels: {fault}");
@@ -246,7 +250,7 @@ pub fn frontier(
 }
 
 /// Verifies a plan. A plan that fails is a compiler bug.
-fn verified(planned: Planned<Plan>) -> Planned {
+pub(super) fn verified(planned: Planned<Plan>) -> Planned {
     within("verify plan", || planned.verified())
         .unwrap_or_else(|fault| panic!("planning breaks an invariant of plans: {fault}"))
 }

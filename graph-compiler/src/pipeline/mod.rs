@@ -17,6 +17,7 @@
 //! plans after the layout.
 
 mod compile;
+mod explain;
 mod graph;
 mod kernels;
 mod list;
@@ -26,6 +27,7 @@ pub use compile::{
     Bound, Compiled, Options, Sources, Traced, compile, compile_kernels, compile_traced, frontier,
     plan_kernels,
 };
+pub use explain::{Explained, Fate};
 pub(crate) use graph::Step;
 pub use graph::{Context, GraphPass};
 pub use list::passes;

@@ -10,6 +10,7 @@ mod find_rate;
 mod isolate;
 mod monitoring;
 mod onnx;
+mod report;
 mod reports;
 mod run;
 
@@ -22,6 +23,7 @@ pub use find_rate::*;
 pub use isolate::*;
 pub use monitoring::*;
 pub use onnx::*;
+pub use report::*;
 pub use reports::*;
 pub use run::*;
 use std::ffi::OsString;
@@ -120,6 +122,9 @@ pub enum Command {
     /// Report the memory of a function and the cost of using less, or assign offsets to buffers: a
     /// table of live ranges and sizes in, the table with offsets out.
     Memory(MemoryArgs),
+    /// Write a page about a function: its graph, kernels, memory, budgets, precision, and training
+    /// runs.
+    Report(ReportArgs),
     /// List the ops, or explain one.
     Ops(OpsArgs),
     /// List the devices of this machine.

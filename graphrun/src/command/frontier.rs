@@ -104,7 +104,8 @@ fn measure(
     Ok(times.into_iter().map(|times| times[times.len() / 2]).collect())
 }
 
-fn to_json(point: &Point) -> serde_json::Value {
+/// A plan of the frontier as JSON.
+pub(super) fn to_json(point: &Point) -> serde_json::Value {
     json!({
         "bytes": point.bytes,
         "arena": point.arena,

@@ -24,6 +24,7 @@ pub mod ops;
 pub mod precision;
 mod profile;
 pub mod reduce;
+pub mod report;
 pub mod run;
 pub mod test;
 pub mod train;
@@ -60,6 +61,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Diff(args) => diff::run(args, console),
         Command::Precision(args) => precision::run(args, console),
         Command::Test(args) => test::run(args, console),
+        Command::Report(args) => report::run(args, console),
         Command::Ops(args) => ops::run(args, console),
         Command::Devices(args) => devices::run(args, console),
         Command::Memory(args) => memory::run(args, console),

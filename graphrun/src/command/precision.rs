@@ -184,7 +184,13 @@ fn figure(Figure { absolute, relative }: Figure) -> Value {
     json!({ "absolute": number(absolute), "relative": number(relative) })
 }
 
-fn to_json(name: &str, binding: &Binding, certificate: &Certificate, top: usize) -> Value {
+/// The certificate as JSON, with the `top` equations that contribute most.
+pub(super) fn to_json(
+    name: &str,
+    binding: &Binding,
+    certificate: &Certificate,
+    top: usize,
+) -> Value {
     let bound: serde_json::Map<String, Value> =
         binding.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let outputs: Vec<Value> = certificate.outputs.iter().map(output_json).collect();

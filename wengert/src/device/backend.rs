@@ -1,7 +1,7 @@
 //! The boundary between the library and its devices.
 
 use crate::available_memory::{Available, available};
-use crate::executable::KernelTime;
+use crate::executable::{KernelTime, StepTime};
 use crate::outputs::Returned;
 use crate::store::Store;
 use std::fmt::Debug;
@@ -84,6 +84,11 @@ pub trait PreparedFunction: Send {
     /// Time of each kernel since [`measure`](Self::measure), the longest first; empty before that
     /// call.
     fn profile(&self) -> Vec<KernelTime> {
+        Vec::new()
+    }
+
+    /// Time of each step since [`measure`](Self::measure), in their order; empty before that call.
+    fn step_times(&self) -> Vec<StepTime> {
         Vec::new()
     }
 }

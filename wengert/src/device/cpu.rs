@@ -8,7 +8,7 @@
 use super::backend::{make_variables, no_value};
 use super::{Backend, PlanMemory, PreparedFunction};
 use crate::available_memory::{self, Promise};
-use crate::executable::{KernelTime, by_kernel};
+use crate::executable::{KernelTime, StepTime, by_kernel, by_step};
 use crate::outputs::Returned;
 use crate::store::Store;
 use std::collections::BTreeMap;
@@ -118,6 +118,11 @@ impl PreparedFunction for CpuFunction {
     fn profile(&self) -> Vec<KernelTime> {
         let executable = &self.executable;
         executable.profile().map_or_else(Vec::new, |spent| by_kernel(executable.plan(), spent))
+    }
+
+    fn step_times(&self) -> Vec<StepTime> {
+        let executable = &self.executable;
+        executable.profile().map_or_else(Vec::new, |spent| by_step(executable.plan(), spent))
     }
 
     fn run(&mut self, given: &[Literal], store: &mut Store) -> Result<Returned> {

@@ -5,7 +5,7 @@ mod invariants;
 mod profile;
 mod room;
 
-pub use profile::{KernelTime, by_kernel};
+pub use profile::{KernelTime, StepTime, by_kernel, by_step};
 pub use room::Need;
 
 use crate::device::{Backend, PreparedFunction};

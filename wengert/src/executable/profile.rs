@@ -21,6 +21,46 @@ pub struct KernelTime {
     pub flops: u64,
 }
 
+/// Time of a step of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepTime {
+    /// Its number, in the order of the plan's text.
+    pub step: usize,
+    /// Number of runs that were measured. Steps that run the same nest are measured together.
+    pub runs: u64,
+    /// Time of all these runs together.
+    pub time: Duration,
+    /// Number of steps that these runs belong to.
+    pub shared: usize,
+}
+
+/// The measurements by the steps of the plan, in their order. Copies, loops and branches have none,
+/// and neither have nests that ran within the product before them.
+pub fn by_step(plan: &Plan, profile: &Profile) -> Vec<StepTime> {
+    let mut shared = vec![0usize; plan.nests.len()];
+    plan.visit(&mut |step| {
+        if let Step::Nest { nest, .. } = step {
+            shared[nest.index()] += 1;
+        }
+    });
+    let mut calls = profile.calls.iter();
+    let (mut times, mut number) = (Vec::new(), 0);
+    plan.visit(&mut |step| {
+        let spent = match step {
+            Step::Nest { nest, .. } => Some((profile.nests[nest.index()], shared[nest.index()])),
+            Step::Call { .. } => {
+                Some((*calls.next().expect("the profile has every call of the plan"), 1))
+            }
+            _ => None,
+        };
+        if let Some((Spent { runs, time }, shared)) = spent.filter(|(spent, _)| spent.runs > 0) {
+            times.push(StepTime { step: number, runs, time, shared });
+        }
+        number += 1;
+    });
+    times
+}
+
 /// The measurements by the kernels of the plan, the longest first.
 pub fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
     let mut found = BTreeMap::<String, KernelTime>::new();

@@ -47,6 +47,7 @@ pub mod batches;
 mod board;
 pub mod check_data;
 pub mod checkpoint;
+pub mod curves;
 mod evaluate;
 pub mod event;
 mod find_rate;
