@@ -1,6 +1,8 @@
 //! Arguments of the commands that run, train, evaluate and compile.
 
-use super::{DeviceArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, ValueArgs, bytes};
+use super::{
+    DeviceArgs, FindRateArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, ValueArgs, bytes,
+};
 use crate::policy::PrecisionArgs;
 use clap::Args;
 use std::ffi::OsString;

@@ -45,10 +45,8 @@ impl Sets {
 
     /// The data as the library takes it.
     pub fn data(&self) -> Vec<SetData<'_>> {
-        let data = |(set, path, arrays): &'_ (String, PathBuf, Arrays)| -> SetData<'_> {
-            SetData { set, arrays, file: Some(path) }
-        };
-        self.0.iter().map(data).collect()
+        let sets = self.0.iter();
+        sets.map(|(set, path, arrays)| SetData { set, arrays, file: Some(path) }).collect()
     }
 }
 
