@@ -157,8 +157,8 @@ impl Source {
     pub fn beside_recipe(&self) -> Outcome<Vec<&Function>> {
         let file = self.file()?;
         let named = file.recipe.iter().flat_map(|recipe| {
-            let evaluate = recipe.evaluate.as_ref().map(|evaluate| &evaluate.function);
-            [recipe.init.as_ref(), Some(&recipe.step.function), evaluate].into_iter().flatten()
+            let evaluated = recipe.evaluations().map(|(_, evaluate)| &evaluate.function);
+            recipe.init.iter().chain([&recipe.step.function]).chain(evaluated)
         });
         let named: Vec<&String> = named.collect();
         Ok(file.program.functions().iter().filter(|f| !named.contains(&&f.name)).collect())

@@ -2,7 +2,8 @@
 
 use super::data::blocks;
 use super::{
-    DeviceArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, SourceArgs, ValueArgs, bytes,
+    DeviceArgs, FindRateArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, SourceArgs,
+    ValueArgs, bytes,
 };
 use crate::policy::PrecisionArgs;
 use clap::Args;

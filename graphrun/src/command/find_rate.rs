@@ -4,9 +4,10 @@ use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::Interrupt;
 use crate::table::Table;
 use serde_json::json;
+use wengert::core::graph::Program;
 use wengert::data::source::Source;
 use wengert::train::{Options, RateSearch, RateTrial, TrainError, find_rate};
-use wengert::{Program, Recipe, Session};
+use wengert::{Recipe, Session};
 
 /// A search, and how it is printed.
 pub(super) struct Search<'a> {

@@ -2,7 +2,7 @@
 
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound};
+use crate::source::{Source, check_bound};
 use crate::values::gather;
 use serde_json::json;
 use std::time::Instant;
@@ -15,7 +15,8 @@ use wengert::{Device, Diagnostic, Session, atomic, diagnostic, format, target};
 
 /// Lists the plans.
 pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::read(&args.problem, console)?.in_precision(&args.precision)?;
+    let source = Source::read_with(&args.problem, &args.model, &args.binds, console)?
+        .in_precision(&args.precision)?;
     let (program, function) = (&source.file()?.program, source.function()?);
     let target = target(&args.target)?;
     if args.measure.is_some() && args.target != "cpu" {
@@ -45,8 +46,10 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
             Some(gather(&source, &signature, &args.values, &args.binds, Some(&fill))?.make()?)
         }
     };
-    let binding =
-        given.as_ref().map_or_else(|| bindings(&args.binds), |given| Ok(given.binding.clone()))?;
+    let binding = match &given {
+        Some(given) => given.binding.clone(),
+        None => source.binding(&args.binds)?,
+    };
     let options = Options::default();
     check_bound(function, &binding)?;
     let planned =

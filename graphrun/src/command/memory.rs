@@ -4,7 +4,7 @@
 use super::frontier;
 use crate::cli::MemoryArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::source::{Source, bindings, check_bound};
+use crate::source::{Source, check_bound};
 use serde_json::json;
 use std::path::Path;
 use wengert::memory::{
@@ -48,8 +48,9 @@ pub fn run(args: &MemoryArgs, console: &mut Console<'_>) -> Outcome {
 
 /// The buffers of a function's arena.
 fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
-    let source = Source::read(&args.problem, console)?.in_precision(&args.precision)?;
-    let (binding, target) = (bindings(&args.binds)?, target(&args.target)?);
+    let source = Source::read_with(&args.problem, &args.model, &args.binds, console)?
+        .in_precision(&args.precision)?;
+    let (binding, target) = (source.binding(&args.binds)?, target(&args.target)?);
     let function = source.function()?;
     check_bound(function, &binding)?;
     let bound = Bound::new(function, &binding)?;
@@ -59,13 +60,14 @@ fn of_function(args: &MemoryArgs, console: &Console<'_>) -> Outcome<Table> {
 
 /// An error if options for functions are used with a table, which is not compiled.
 fn no_function(args: &MemoryArgs) -> Outcome<()> {
-    if args.binds.is_empty() && args.target == "cpu" && args.precision.precision.is_none() {
+    let is_plain = args.binds.is_empty() && args.model.given().is_none();
+    if is_plain && args.target == "cpu" && args.precision.precision.is_none() {
         return Ok(());
     }
     let path = Path::new(&args.problem).display();
     let text = format!("`{path}` is a table of buffers: nothing is bound in it, or compiled");
     Err(Diagnostic::new(text)
-        .help("--bind, --target and --precision go with a .graph or .ir file")
+        .help("--bind, --target, --precision and what a model leaves open go with a program")
         .into())
 }
 

@@ -145,6 +145,17 @@ fn nothing_is_lost_of_a_scaled_loss() {
     kill(&place, "scaled.graph", &whole, &more, stream(3));
 }
 
+/// The best checkpoints stay, and no others.
+#[test]
+fn nothing_is_lost_of_the_best_checkpoints() {
+    let place = Place::new();
+    let monitored = ["--evaluate-every", "1", "--monitor", "mse:min", "--keep-best", "3"];
+    let monitored = [&monitored[..], &["--keep-last", "1", "--weights", "best"]].concat();
+    let whole = undisturbed(&place, "model.graph", &monitored);
+    assert!((3..=4).contains(&place.checkpoints("whole").len()));
+    kill(&place, "model.graph", &whole, &[&monitored], stream(4));
+}
+
 /// Kills trainers at random moments of a run, and resumes each, with one set of the further
 /// arguments after the other. The files are those of the whole run in the end.
 fn kill(

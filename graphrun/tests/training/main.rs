@@ -5,6 +5,7 @@
 
 mod indices;
 mod kills;
+mod monitoring;
 mod place;
 mod precision;
 mod refusals;

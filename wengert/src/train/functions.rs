@@ -6,7 +6,7 @@ use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wengert_core::graph::{InputRole, Program};
-use wengert_core::{Binding, Diagnostic, Literal, Location, Result};
+use wengert_core::{Binding, Literal, Location, Result};
 
 /// A function that is compiled once for every number of examples that occurs.
 pub(super) struct Function<'a> {

@@ -123,7 +123,7 @@ fn a_metric_of_an_output_that_is_not_there() {
     says(
         error_of(evaluate),
         "
-        recipe: `@train_step` has no output `correct`
+        recipe: metric `accuracy`: `@train_step` has no output `correct`
           help: it has `loss`, `residual`
         ",
     );

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod faults;
+mod find_rate;
 mod monitoring;
 mod scaled;
 mod streamed;

@@ -123,7 +123,7 @@ fn a_run_that_is_ended_and_resumed_stops_at_the_same_step() {
     }
     let mut other = stopping();
     other.monitoring.early_stopping = Some(EarlyStopping { patience: 4, min_change: 2e-5 });
-    let error = super::run(&other, &program, resume, &mut |_| {}).unwrap_err().to_string();
+    let error = run(&other, &program, resume, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("another program or recipe"), "{error}");
 }
 
