@@ -5,6 +5,7 @@
 
 mod indices;
 mod kills;
+mod large;
 mod place;
 mod precision;
 mod refusals;
