@@ -5,6 +5,7 @@
 
 mod indices;
 mod kills;
+mod large;
 mod monitoring;
 mod place;
 mod precision;
