@@ -99,7 +99,7 @@ fn text(open: &[Arc<str>], time: Duration, columns: usize) -> String {
     let text = names.join(": ");
     let room = columns.saturating_sub(seconds.chars().count() + 1);
     let text: String = match text.chars().count() > room {
-        true => text.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
+        true => text.chars().take(room.saturating_sub(1)).chain(['…']).take(room).collect(),
         false => text,
     };
     text + &seconds

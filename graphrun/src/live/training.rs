@@ -299,7 +299,7 @@ mod tests {
         assert!(lines[3].starts_with("   0.0333 █") && lines[3].ends_with('▁'), "{lines:#?}");
         let numbers = "loss 0.0333  accuracy 0.7500  gradient norm 0.5000  learning rate 1.000e-3";
         assert_eq!(lines[4], numbers);
-        assert_eq!(lines[5], "16000 examples/s  2.000 ms/step  64.0 MiB resident");
+        assert_eq!(lines[5], "16000 examples/s  2.000 ms/step  64.00 MiB resident");
         assert_eq!(lines[6], "evaluation at step 45:  loss 0.5000  accuracy 0.8750");
         assert_eq!(lines[7], "time by kernel:  gemm 32x128x64 60 %  n3 adamw 40 %");
         assert_eq!(lines.len(), 8);
