@@ -45,13 +45,16 @@ pub(super) fn places(function: &Function, flow: &Flow) -> Places {
     let names: Vec<&str> = numbered.iter().map(|n| n.equation.op.name()).collect();
     let mut parts: Vec<Part> = Vec::with_capacity(ids.len());
     for (id, operands) in ids.iter().zip(&flow.operands) {
-        let uses_gradients = operands.iter().any(
-            |origin| matches!(origin, Origin::Equation(n) if matches!(parts.get(*n), Some(Part::Backward | Part::Update))),
-        );
-        parts.push(match () {
-            () if is_transposed(locations, *id) => Part::Backward,
-            () if uses_gradients => Part::Update,
-            () => Part::Forward,
+        let follows = |origin: &Origin| match origin {
+            Origin::Equation(n) => parts.get(*n).is_some_and(|part| *part != Part::Forward),
+            Origin::Input(_) | Origin::Inside => false,
+        };
+        parts.push(if is_transposed(locations, *id) {
+            Part::Backward
+        } else if operands.iter().any(follows) {
+            Part::Update
+        } else {
+            Part::Forward
         });
     }
     let links = links(&ids, &names, &parts, flow, locations);
