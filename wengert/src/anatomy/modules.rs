@@ -4,7 +4,8 @@
 //! the order in which they were built:
 //!
 //! - An equation whose place was derived by transposing another equation is **backward**. It is
-//!   linked to the forward equation that its place names. Where several have this place (the
+//!   linked to the forward equation that its place names, and so are derivatives that the forward
+//!   part computes for it. Where several have this place (the
 //!   layers of a network are built by one line), it is linked to one that shares an operand, else
 //!   to the last that is not after the link of the backward equation before it: equations are
 //!   transposed in reverse.
@@ -89,7 +90,7 @@ fn source(locations: &LocationTable, id: LocationId) -> Option<(LocationId, &str
     Some((of, op))
 }
 
-/// For each backward equation the forward equation that it comes from.
+/// For each equation that derivatives made the forward equation that it comes from.
 fn links(
     ids: &[LocationId],
     names: &[&str],
@@ -103,7 +104,7 @@ fn links(
     }
     let mut last = usize::MAX;
     let mut links = vec![None; ids.len()];
-    for number in (0..ids.len()).filter(|n| parts[*n] == Part::Backward) {
+    for number in 0..ids.len() {
         let Some((place, op)) = source(locations, ids[number]) else { continue };
         let Some(all) = at.get(&place) else { continue };
         let same: Vec<usize> = all.iter().copied().filter(|n| names[*n] == op).collect();
@@ -116,9 +117,13 @@ fn links(
         };
         let sharing: Vec<usize> = candidates.iter().copied().filter(shares).collect();
         let candidates = if sharing.is_empty() { candidates } else { sharing };
-        let chosen = candidates.iter().rev().find(|n| **n <= last).or(candidates.last());
+        let is_backward = parts[number] == Part::Backward;
+        let limit = if is_backward { last } else { number };
+        let chosen = candidates.iter().rev().find(|n| **n <= limit).or(candidates.last());
         links[number] = chosen.copied();
-        last = chosen.copied().unwrap_or(last);
+        if is_backward {
+            last = chosen.copied().unwrap_or(last);
+        }
     }
     links
 }
@@ -164,7 +169,7 @@ fn modules(
         };
     }
     between(&mut modules, parts);
-    for number in (0..count).filter(|n| parts[*n] == Part::Backward) {
+    for number in 0..count {
         if let Some(link) = links[number] {
             modules[number] = modules[link].clone();
         }
