@@ -55,7 +55,7 @@ const Details = {
     const inputs = operands.filter((n) => n < 0).map((n) => ANATOMY.inputs[-1 - n]);
     const outputs = ANATOMY.outputs.filter((output) => output.equation === number);
     const names = (ports) => ports.map((p) => `${p.name}: ${p.ty}`).join(", ");
-    const back = equation.link === null ? "Backward equations of it" : "Forward equation";
+    const back = equation.link === null ? "Equations of its derivative" : "Forward equation";
     this.box.replaceChildren(
       element("h2", {}, `${equation.op} ${resultName(number)}`),
       element("pre", { class: "wrap" }, equation.text),

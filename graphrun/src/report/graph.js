@@ -54,7 +54,7 @@ const Graph = {
   // Shows the graph from its beginning, at an extent at which its labels can be read.
   begin() {
     const { width, height } = this.canvas.getBoundingClientRect();
-    Tree.direction = width > 1.1 * height ? "LR" : "TB";
+    Tree.direction = width > Math.max(600, 1.1 * height) ? "LR" : "TB";
     this.tree.root.laid = false;
     lay(this.tree.root);
     const { w, h } = this.tree.root;
@@ -173,7 +173,7 @@ const Graph = {
     const room = node.w - 12;
     const fold = node.number === null ? (node.open ? "▾ " : "▸ ") : "";
     const middle = isOpen ? y + Math.max(12, size * 0.7) : y + (node.number === null ? 15 : 13);
-    const label = fitted(`${fold}${node.label}`, room, bold === "" ? size : 1.1 * size);
+    const label = fitted(`${fold}${node.label}`, room, bold === "" ? size : 1.2 * size);
     context.fillText(label, x + 6, middle);
     if (node.number === null && !node.open && k >= 0.42) {
       context.fillStyle = Theme.get("faint");
@@ -280,6 +280,7 @@ const Graph = {
     fold(root);
     root.open = true;
     this.selected = null;
+    Details.start();
     this.begin();
   },
 

@@ -8,18 +8,18 @@ const Arena = {
     if (this.made) return this.redraw();
     this.made = true;
     const memory = ANATOMY.memory;
-    const row = (name, n) => element("tr", {},
-      element("td", { class: "text" }, name), element("td", {}, bytesText(n)),
-      element("td", {}, n.toLocaleString("en")));
     const parts = ["parameters", "state", "inputs", "outputs", "constants", "arena", "total"];
     this.canvas = element("canvas", { id: "arena", tabindex: "0", role: "img",
       "aria-label": `The arena over ${KERNELS.length} steps; the buffers of its peak are in the ` +
         "table below" });
     const peak = memory.buffers.filter((buffer) => buffer.at_peak);
     document.getElementById("memory").replaceChildren(
-      element("h2", {}, "Memory"),
-      element("div", { class: "scroll" }, element("table", {}, element("tbody", {},
-        parts.map((name) => row(name === "total" ? "in all" : name, memory[name]))))),
+      element("div", { class: "scroll" }, element("table", { id: "spaces" },
+        element("thead", {}, element("tr", {}, parts.map((name) => element("th",
+          { scope: "col" }, name === "total" ? "in all" : name)))),
+        element("tbody", {}, element("tr", {}, parts.map((name) => element("td",
+          { title: `${memory[name].toLocaleString("en")} bytes` }, bytesText(memory[name])))))),
+      ),
       element("h2", {}, "Arena over time"),
       element("p", {}, memory.buffers.length === 0 ? "The arena is empty."
         : "A rectangle is a buffer: from the step that writes it to the last that reads it, at " +
@@ -28,8 +28,8 @@ const Arena = {
       this.canvas,
       element("h2", {}, `Peak: ${bytesText(memory.peak)} at step ${memory.peak_step}`),
       element("p", {}, KERNELS.length === 0 ? "There is no step."
-        : `It is ${KERNELS[memory.peak_step].name}. The arena is ` +
-          `${percentText(memory.arena / Math.max(1, memory.peak) - 1)} larger.`),
+        : `The step runs ${KERNELS[memory.peak_step].name}. The arena is ` +
+          `${percentText(memory.arena / Math.max(1, memory.peak) - 1)} larger than the peak.`),
       sortable("peak", [
         { name: "Buffer", of: (b) => b.name, kind: "name", go: (b) => showKernel(b.first) },
         { name: "Bytes", of: (b) => b.bytes, text: (b) => bytesText(b.bytes), first: true },

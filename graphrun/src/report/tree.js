@@ -16,15 +16,19 @@ const Tree = {
       if (equation.file === null) return ["unknown source"];
       return [ANATOMY.files[equation.file], `line ${equation.line}`];
     }
-    if (mode === "region") {
-      if (equation.callee !== null) return [`@${equation.callee}`];
-      if (equation.within === null) return [equation.part];
-      const around = EQUATIONS[equation.within];
-      const region = `${around.op} ${resultName(equation.within)}, region ${equation.region}`;
-      return [...this.path(mode, equation.within), region];
+    const own = mode === "module" && equation.module !== null
+      ? moduleText(equation).split(".") : [];
+    if (equation.within === null) {
+      const callee = mode === "region" && equation.callee !== null;
+      return [callee ? `@${equation.callee}` : equation.part, ...own];
     }
-    const module = moduleText(equation);
-    return [equation.part, ...(module ? module.split(".") : [])];
+    // Within a loop or branch, modules are those below the module of the loop.
+    const around = EQUATIONS[equation.within];
+    const region = `${around.op} ${resultName(equation.within)}, region ${equation.region}`;
+    const outer = moduleText(around).split(".");
+    const shared = (n) => own.slice(0, n + 1).join() === outer.slice(0, n + 1).join();
+    const below = own.filter((_, n) => !shared(n));
+    return [...this.path(mode, equation.within), region, ...below];
   },
 
   build(mode) {

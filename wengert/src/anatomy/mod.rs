@@ -115,7 +115,7 @@ pub struct Equation {
     pub module: Option<usize>,
     /// Its part.
     pub part: Part,
-    /// Of a backward equation the forward equation that it was derived from.
+    /// Of an equation that derivatives made the forward equation that it was derived from.
     pub link: Option<usize>,
     /// The equation that has the region which it is in.
     pub within: Option<usize>,
@@ -379,6 +379,11 @@ fn equations(
 
 /// The sentence for an equation that a pass removed.
 fn removed(name: &str) -> String {
+    if name == "dce" {
+        return "Nothing needs its result, or rewrites replaced what used it: the pass `dce` \
+                removed it."
+            .into();
+    }
     let doc = passes().into_iter().find(|pass| pass.name == name).map_or("", |pass| pass.doc);
     format!("The pass `{name}` removed it. {doc}")
 }

@@ -4,7 +4,8 @@
 //! the order in which they were built:
 //!
 //! - An equation whose place was derived by transposing another equation is **backward**. It is
-//!   linked to the forward equation that its place names. Where several have this place (the
+//!   linked to the forward equation that its place names, and so are derivatives that the forward
+//!   part computes for it. Where several have this place (the
 //!   layers of a network are built by one line), it is linked to one that shares an operand, else
 //!   to the last that is not after the link of the backward equation before it: equations are
 //!   transposed in reverse.
@@ -45,13 +46,16 @@ pub(super) fn places(function: &Function, flow: &Flow) -> Places {
     let names: Vec<&str> = numbered.iter().map(|n| n.equation.op.name()).collect();
     let mut parts: Vec<Part> = Vec::with_capacity(ids.len());
     for (id, operands) in ids.iter().zip(&flow.operands) {
-        let uses_gradients = operands.iter().any(
-            |origin| matches!(origin, Origin::Equation(n) if matches!(parts.get(*n), Some(Part::Backward | Part::Update))),
-        );
-        parts.push(match () {
-            () if is_transposed(locations, *id) => Part::Backward,
-            () if uses_gradients => Part::Update,
-            () => Part::Forward,
+        let follows = |origin: &Origin| match origin {
+            Origin::Equation(n) => parts.get(*n).is_some_and(|part| *part != Part::Forward),
+            Origin::Input(_) | Origin::Inside => false,
+        };
+        parts.push(if is_transposed(locations, *id) {
+            Part::Backward
+        } else if operands.iter().any(follows) {
+            Part::Update
+        } else {
+            Part::Forward
         });
     }
     let links = links(&ids, &names, &parts, flow, locations);
@@ -86,7 +90,7 @@ fn source(locations: &LocationTable, id: LocationId) -> Option<(LocationId, &str
     Some((of, op))
 }
 
-/// For each backward equation the forward equation that it comes from.
+/// For each equation that derivatives made the forward equation that it comes from.
 fn links(
     ids: &[LocationId],
     names: &[&str],
@@ -100,7 +104,7 @@ fn links(
     }
     let mut last = usize::MAX;
     let mut links = vec![None; ids.len()];
-    for number in (0..ids.len()).filter(|n| parts[*n] == Part::Backward) {
+    for number in 0..ids.len() {
         let Some((place, op)) = source(locations, ids[number]) else { continue };
         let Some(all) = at.get(&place) else { continue };
         let same: Vec<usize> = all.iter().copied().filter(|n| names[*n] == op).collect();
@@ -113,9 +117,13 @@ fn links(
         };
         let sharing: Vec<usize> = candidates.iter().copied().filter(shares).collect();
         let candidates = if sharing.is_empty() { candidates } else { sharing };
-        let chosen = candidates.iter().rev().find(|n| **n <= last).or(candidates.last());
+        let is_backward = parts[number] == Part::Backward;
+        let limit = if is_backward { last } else { number };
+        let chosen = candidates.iter().rev().find(|n| **n <= limit).or(candidates.last());
         links[number] = chosen.copied();
-        last = chosen.copied().unwrap_or(last);
+        if is_backward {
+            last = chosen.copied().unwrap_or(last);
+        }
     }
     links
 }
@@ -161,7 +169,7 @@ fn modules(
         };
     }
     between(&mut modules, parts);
-    for number in (0..count).filter(|n| parts[*n] == Part::Backward) {
+    for number in 0..count {
         if let Some(link) = links[number] {
             modules[number] = modules[link].clone();
         }
