@@ -21,6 +21,7 @@ use wengert::recipe::{
     Monitoring, StepRecipe, Transform,
 };
 use wengert::train::{Event, Options, train};
+use wengert::transform::{Draws, Examples};
 use wengert::{GraphFile, Recipe, Scalar, prelude::*};
 
 const BATCH: u32 = 32;
@@ -155,7 +156,8 @@ fn example() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     let test = recipe.evaluate.iter().flat_map(|e| &e.inputs).find(|i| i.input == "x");
     if let Some(input) = test {
-        npy::write("x.npy", &input.apply(data[&input.array].clone())?)?;
+        let all = Examples::all(Draws::new(recipe.key_seed, 0));
+        npy::write("x.npy", &input.apply(data[&input.array].clone(), &all)?)?;
     }
     npz::write("digits.npz", data.iter().map(|(name, array)| (name.as_str(), array)))?;
     session.save_for("digits.safetensors", &program, "predict")?;

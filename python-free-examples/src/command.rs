@@ -143,12 +143,19 @@ mod tests {
                     learning_rate: None,
                     examples: 1,
                     time: Duration::ZERO,
+                    waited: Duration::ZERO,
                 };
                 progress
                     .hear(Event::Step(&record), |_, _, _, _| panic!("a step is not an evaluation"));
             }
             let metrics = [("bits".to_owned(), 0.5)];
-            let event = Event::Evaluation { step: 2, epoch: 0, metrics: &metrics };
+            let event = Event::Evaluation {
+                step: 2,
+                epoch: 0,
+                set: None,
+                metrics: &metrics,
+                matrices: &[],
+            };
             progress.hear(event, |_, step, loss, metrics| found.push((step, loss, metrics[0].1)));
         }
         assert_eq!(found, [(2, 3.0, 0.5), (2, 1.5, 0.5)]);

@@ -1,7 +1,7 @@
 //! The options of `train` and `evaluate` that change what the recipe watches.
 
-use crate::cli::{DataArgs, MonitoringArgs, SetArgs};
 use super::data::opened;
+use crate::cli::{DataArgs, MonitoringArgs, SetArgs};
 use crate::console::{Console, Outcome};
 use std::path::PathBuf;
 use wengert::data::source::Opened;

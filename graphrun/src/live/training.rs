@@ -272,6 +272,7 @@ mod tests {
             skipped: false,
             examples: 32,
             time: Duration::from_millis(2),
+            waited: Duration::ZERO,
         }
     }
 
@@ -282,7 +283,13 @@ mod tests {
             progress.observe(&Event::Step(&record(step)));
         }
         let metrics = [("loss".to_owned(), 0.5), ("accuracy".to_owned(), 0.875)];
-        progress.observe(&Event::Evaluation { step: 45, epoch: 0, metrics: &metrics });
+        progress.observe(&Event::Evaluation {
+            step: 45,
+            epoch: 0,
+            set: None,
+            metrics: &metrics,
+            matrices: &[],
+        });
         progress.kernels =
             KernelShares(vec![("gemm 32x128x64".into(), 0.6), ("n3 adamw".into(), 0.4)]);
         progress.memory = Some(64 << 20);

@@ -25,11 +25,11 @@ fn graphrun(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
 
 /// A training step of two layers, in `net.graph` of a new folder.
 fn network() -> TempDir {
-    let mut program = wengert::Program::new();
+    let mut program = Program::new();
     program
         .function("step", |f| {
             let (x, y) = (f.input("x", f32("B,12")), f.input("y", f32("B,3")));
-            let layers = (nn::Linear::new(12, 8), nn::Linear::new(8, 3));
+            let layers = (Linear::new(12, 8), Linear::new(8, 3));
             let model = f.state("model", layers);
             let (loss, gradient) = value_and_grad(&model, |(first, second)| {
                 let difference = second.call(&first.call(&x).tanh()) - &y;

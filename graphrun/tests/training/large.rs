@@ -75,6 +75,7 @@ fn write_program(
         length: Length::Steps(epoch + epoch / 4),
         checkpoint: Cadence::Steps((epoch / 60).max(3)),
         key_seed: 4,
+        monitoring: wengert::recipe::Monitoring::default(),
         precision: None,
     };
     let program = program.into_inner();

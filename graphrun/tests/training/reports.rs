@@ -277,7 +277,7 @@ fn a_failure_has_a_timeline() {
     // In training.
     let train = ["train", "model.graph", "--data", "data.npz", "--out", "diverging"];
     let huge = ["--params", "huge.npz", "--steps", "50"];
-    let weights = wengert::Literal::from_vec(&[3], vec![1e38f32; 3]).unwrap();
+    let weights = Literal::from_vec(&[3], vec![1e38f32; 3]).unwrap();
     place.write_arrays("huge.npz", [("w", weights)]);
     let found = names(&[&train[..], &huge].concat(), 1);
     assert!(found.iter().any(|name| name == "step 1"), "{found:?}");

@@ -489,6 +489,26 @@ mod tests {
         }
     }
 
+    fn all_batches<'a>(
+        inputs: &'a [InputRecipe],
+        data: &'a dyn Source,
+        batches: Batches,
+        steps: Range<u64>,
+        threads: usize,
+    ) -> Vec<Batch<'a>> {
+        let examples = Examples::new(inputs, data, DataChecks::default(), 9).unwrap();
+        let examples = Arc::new(examples);
+        let schedule = Schedule::of(&examples, batches).unwrap();
+        thread::scope(|scope| {
+            let mut feed = Feed::start(scope, &examples, &schedule, steps, Some(threads)).unwrap();
+            let mut found = Vec::new();
+            while let Some((batch, _)) = feed.next().unwrap() {
+                found.push(batch);
+            }
+            found
+        })
+    }
+
     #[test]
     fn batches_are_the_same_from_memory_and_from_elsewhere() {
         let values: Vec<u8> = (0..37 * 12).map(|i| (i % 251) as u8).collect();
@@ -504,28 +524,16 @@ mod tests {
         let blocks = [None, Some(Blocks { rows: 5, window: 2 })];
         for (blocks, shuffle) in blocks.into_iter().flat_map(|b| [(b, Some(3)), (b, None)]) {
             let batches = Batches { size: 4, shuffle, blocks, last: LastBatch::Smaller };
-            let all = |data: &dyn Source, steps: Range<u64>, threads: usize| {
-                let checks = DataChecks::default();
-                let examples = Arc::new(Examples::new(&inputs, data, checks, 9).unwrap());
-                let schedule = Schedule::of(&examples, batches).unwrap();
-                thread::scope(|scope| {
-                    let mut feed =
-                        Feed::start(scope, &examples, &schedule, steps, Some(threads)).unwrap();
-                    let mut found = Vec::new();
-                    while let Some((batch, _)) = feed.next().unwrap() {
-                        found.push(batch);
-                    }
-                    found
-                })
-            };
-            let whole = all(&data, 0..30, 1);
+            let inputs = &inputs;
+            let whole = all_batches(inputs, &data, batches, 0..30, 1);
             assert_eq!(whole.len(), 30);
             assert_ne!(whole[0].inputs, whole[10].inputs, "another epoch draws other numbers");
             for threads in [1, 3] {
-                assert!(all(&elsewhere, 0..30, threads) == whole);
+                assert!(all_batches(inputs, &elsewhere, batches, 0..30, threads) == whole);
                 // From any step on, as a resumed run.
                 for from in [1, 7, 10, 13] {
-                    assert!(all(&elsewhere, from..30, threads) == whole[from as usize..]);
+                    let resumed = all_batches(inputs, &elsewhere, batches, from..30, threads);
+                    assert!(resumed == whole[from as usize..]);
                 }
             }
         }

@@ -159,6 +159,7 @@ mod tests {
             skipped: false,
             examples: 3,
             time: Duration::from_millis(2),
+            waited: Duration::ZERO,
         }
     }
 

@@ -71,7 +71,7 @@ fn recipe(metrics: &[(String, String, String)], batch_size: u64) -> Recipe {
             metrics: metrics.iter().map(metric).collect(),
             every: Cadence::Never,
         }),
-        batches: Batches { size: 1, shuffle: None, last: LastBatch::Smaller },
+        batches: Batches { size: 1, shuffle: None, blocks: None, last: LastBatch::Smaller },
         length: Length::Steps(1),
         checkpoint: Cadence::Never,
         key_seed: 0,
