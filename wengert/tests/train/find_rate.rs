@@ -75,7 +75,7 @@ fn an_optimiser_with_a_rest_declares_its_rate() {
     program
         .function("step", |f| {
             let x = f.input("x", f32("B,3"));
-            let model = f.state("model", nn::Linear::new(3, 2));
+            let model = f.state("model", Linear::new(3, 2));
             let (loss, gradient) = value_and_grad(&model, |m| m.call(&x).square().sum());
             f.output("loss", loss);
             Muon::new(Rate::from(0.02).settable()).step(f, &model, &gradient);
