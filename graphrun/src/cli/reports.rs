@@ -154,8 +154,8 @@ pub struct TestArgs {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("goal").required(true))]
 pub struct MemoryArgs {
-    /// A .graph, .ir or .onnx file and the function in it, or a .csv table with one buffer per row. Its
-    /// columns are id, lower, upper (the exclusive end of the live range) and size. Optional
+    /// A .graph, .ir or .onnx file and the function in it, or a .csv table with one buffer per row.
+    /// Its columns are id, lower, upper (the exclusive end of the live range) and size. Optional
     /// columns are alignment, offset (a fixed offset) and alias (the buffer whose bytes it shares).
     #[arg(value_name = "FILE[@FUNC]|PROBLEM.csv")]
     pub problem: OsString,

@@ -1,5 +1,5 @@
-//! Options of `train` and `evaluate`: evaluation sets, early stopping, the best checkpoints, and the
-//! finder of learning rates.
+//! Options of `train` and `evaluate`: evaluation sets, early stopping, the best checkpoints, and
+//! the finder of learning rates.
 
 use crate::place::{Place, exists};
 use serde_json::Value;
