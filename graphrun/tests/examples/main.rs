@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
 mod bench;
+mod digits;
 mod documents;
+mod first_hour;
 mod help;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 use wengert::data::npz;
@@ -30,20 +32,6 @@ fn graphrun(folder: &Path, arguments: &[&str]) -> Ran {
     }
 }
 
-/// The example `digits`, built in the profile of this test.
-fn digits() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--locked", "--workspace", "--example", "digits"]);
-    build.arg("--target-dir").arg(folder.parent().unwrap());
-    if folder.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-    folder.join("examples/digits")
-}
-
 const BUFFERS: &str = "id,lower,upper,size\na,0,4,64\nb,2,6,32\nc,4,8,64\n";
 
 const FILETEST: &str = "\
@@ -62,8 +50,7 @@ func @double(%x: f32[2]) -> (y: f32[2]) {
 fn prepared() -> TempDir {
     let place = TempDir::new().unwrap();
     let folder = place.path();
-    let trained = Command::new(digits()).current_dir(folder).output().unwrap();
-    assert!(trained.status.success(), "{trained:?}");
+    digits::write(folder).unwrap();
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../wengert/tests/tune/convolutions.onnx");
     std::fs::copy(model, folder.join("model.onnx")).unwrap();
     let (images, labels) = wengert_testing::digits::digits(64, DType::F32);

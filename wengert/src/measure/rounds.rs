@@ -178,7 +178,8 @@ mod tests {
             })
         };
         let contenders = [contender('a', 1.0), contender('b', 0.5), contender('n', 1.0)];
-        let samples = in_turns(contenders, &LIMITS).unwrap();
+        let limits = Limits { seconds: 1000.0, ..LIMITS };
+        let samples = in_turns(contenders, &limits).unwrap();
         assert_eq!(samples, [vec![1.0; 8], vec![0.5; 8], vec![1.0; 8]]);
         let calls = calls.borrow();
         // Samples of four seconds; each after an untimed run.
