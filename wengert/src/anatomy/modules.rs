@@ -12,8 +12,10 @@
 //! - An equation that uses backward equations, directly or not, is an **update**. All others are
 //!   **forward**.
 //! - The module of a forward equation is the key path of the variables that it uses, without the
-//!   last word. An equation without variables is in the common module of those before and after
-//!   it, or of all forward equations if there is none before or after. A backward equation is in the module of its link, and an update in that of its variables.
+//!   last word. One without variables is in the common module of those before and after it, if
+//!   they are two parts of one module; otherwise in the deepest of the common modules of its
+//!   neighbours, its users and its operands. A backward equation is in the module of its link, and
+//!   an update in that of its variables.
 
 use super::flow::{Flow, Origin};
 use std::collections::{BTreeMap, BTreeSet};
