@@ -158,15 +158,17 @@ const Budgets = {
     if (points.length > 1) {
       const unit = last.bytes >= 2 ** 30 ? ["GiB", 2 ** 30] : last.bytes >= 2 ** 20
         ? ["MiB", 2 ** 20] : ["KiB", 1024];
+      const time = points[0].predicted_seconds >= 1 ? ["s", 1] : ["ms", 1e-3];
       return chart("budgets", box, () => ({
         options: {
-          x: `memory in all, ${unit[0]}`, y: "predicted, ms", series: [
+          x: `memory in all, ${unit[0]}`, y: `predicted, ${time[0]}`, series: [
             { label: unit[0], value: (_, n) => (n === null ? "" : n.toPrecision(4)) },
-            { label: "ms", stroke: HUES[0], width: 2, points: { show: true, size: 7 },
+            { label: time[0], stroke: HUES[0], width: 2, points: { show: true, size: 7 },
               value: (_, n) => (n === null ? "" : n.toPrecision(4)) },
           ],
         },
-        data: [points.map((p) => p.bytes / unit[1]), points.map((p) => 1e3 * p.predicted_seconds)],
+        data: [points.map((p) => p.bytes / unit[1]),
+          points.map((p) => p.predicted_seconds / time[1])],
       }));
     }
     return null;

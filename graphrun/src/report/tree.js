@@ -151,7 +151,7 @@ function lay(node) {
   node.laid = true;
   if (node.number !== null || !node.open) {
     node.w = node.number !== null ? 16 + 7 * Math.min(44, node.label.length)
-      : Math.max(124, 34 + 8 * Math.min(40, node.label.length));
+      : Math.max(140, 40 + 10.5 * Math.min(40, node.label.length));
     node.h = node.number !== null ? 26 : 44;
     return;
   }
@@ -182,7 +182,7 @@ function lay(node) {
     return { from: node.children[edge.v], to: node.children[edge.w], points };
   });
   const { width, height } = graph.graph();
-  node.w = Math.max(width, 40 + 8 * Math.min(40, node.label.length));
+  node.w = Math.max(width, 40 + 10.5 * Math.min(40, node.label.length));
   node.h = height + header;
 }
 

@@ -115,6 +115,12 @@ fn equations_know_their_modules_and_their_forward_equations() {
     for n in &backward {
         assert_eq!(module(*n), module(link(n)));
     }
+    let of_tanh: Vec<&Value> = equations.iter().filter(|e| e["rule"] == "jvp(tanh)").collect();
+    assert!(!of_tanh.is_empty());
+    for equation in of_tanh {
+        let linked = &equations[number(equation, "link") as usize];
+        assert_eq!((&linked["op"], &equation["part"]), (&"tanh".into(), &"forward".into()));
+    }
     // The optimiser's equations are in the modules of their variables.
     let updates: BTreeSet<_> = all("sqrt", "update").into_iter().filter_map(module).collect();
     assert!(updates.contains("model.0") && updates.contains("model.1"), "{updates:?}");

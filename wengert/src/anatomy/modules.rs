@@ -12,8 +12,10 @@
 //! - An equation that uses backward equations, directly or not, is an **update**. All others are
 //!   **forward**.
 //! - The module of a forward equation is the key path of the variables that it uses, without the
-//!   last word. An equation without variables is in the common module of those before and after
-//!   it, or of all forward equations if there is none before or after. A backward equation is in the module of its link, and an update in that of its variables.
+//!   last word. One without variables is in the common module of those before and after it, if
+//!   they are two parts of one module; otherwise in the deepest of the common modules of its
+//!   neighbours, its users and its operands. A backward equation is in the module of its link, and
+//!   an update in that of its variables.
 
 use super::flow::{Flow, Origin};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +170,7 @@ fn modules(
             Part::Backward | Part::Update => found.or_else(before),
         };
     }
-    between(&mut modules, parts);
+    between(&mut modules, parts, links, flow);
     for number in 0..count {
         if let Some(link) = links[number] {
             modules[number] = modules[link].clone();
@@ -177,34 +179,65 @@ fn modules(
     modules.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Gives forward equations without a module the common module of those before and after them.
-fn between(modules: &mut [Option<String>], parts: &[Part]) {
-    let forward: Vec<usize> = (0..parts.len()).filter(|n| parts[*n] == Part::Forward).collect();
+/// Gives a module to forward equations that have none: the deepest of the common modules of their
+/// neighbours in the order, of their users and of their operands. Equations between two layers of
+/// one module are that module's.
+fn between(modules: &mut [Option<String>], parts: &[Part], links: &[Option<usize>], flow: &Flow) {
+    let is_forward = |n: &usize| parts[*n] == Part::Forward && links[*n].is_none();
+    let forward: Vec<usize> = (0..parts.len()).filter(is_forward).collect();
     // The module around all others, unless there is one only: it is not around itself.
     let known: BTreeSet<&String> = forward.iter().filter_map(|n| modules[*n].as_ref()).collect();
     let around = match known.len() {
         0 | 1 => None,
         _ => known.iter().map(|m| m.as_str()).reduce(common).map(str::to_owned),
     };
+    let mut after: Vec<Option<String>> = vec![None; parts.len()];
+    let mut users: Vec<Option<String>> = vec![None; parts.len()];
     let mut next: Option<String> = None;
-    let mut after: Vec<Option<String>> = vec![None; forward.len()];
-    for (position, number) in forward.iter().enumerate().rev() {
-        after[position].clone_from(&next);
+    for number in forward.iter().rev() {
+        after[*number].clone_from(&next);
         if modules[*number].is_some() {
             next.clone_from(&modules[*number]);
         }
+        let Some(own) = modules[*number].as_ref().or(users[*number].as_ref()).cloned() else {
+            continue;
+        };
+        for origin in &flow.operands[*number] {
+            if let Origin::Equation(n) = origin {
+                let met = users[*n].as_ref().map(|other| common(&own, other).to_owned());
+                users[*n] = Some(met.unwrap_or_else(|| own.clone()));
+            }
+        }
     }
     let mut before: Option<String> = None;
-    for (number, after) in forward.into_iter().zip(after) {
+    for number in forward {
         if modules[number].is_some() {
             before.clone_from(&modules[number]);
             continue;
         }
-        modules[number] = match (&before, after) {
-            (Some(before), Some(after)) => Some(common(before, &after).to_owned()),
-            _ => around.clone(),
+        let (Some(a), Some(b)) = (&before, &after[number]) else {
+            modules[number].clone_from(&around);
+            continue;
         };
+        let near = common(a, b).to_owned();
+        if depth(a) == depth(&near) + 1 && depth(b) == depth(&near) + 1 {
+            modules[number] = Some(near);
+            continue;
+        }
+        let of = |origin: &Origin| match origin {
+            Origin::Equation(n) => modules[*n].clone(),
+            Origin::Input(_) | Origin::Inside => None,
+        };
+        let operands = flow.operands[number].iter().filter_map(of);
+        let operands = operands.reduce(|x, y| common(&x, &y).to_owned());
+        let candidates = [operands, users[number].clone(), Some(near)].into_iter().flatten();
+        modules[number] = candidates.max_by_key(|module| depth(module));
     }
+}
+
+/// The number of words in a key path.
+fn depth(path: &str) -> usize {
+    if path.is_empty() { 0 } else { path.split('.').count() }
 }
 
 /// The module of each input that is a variable. Variables that an optimiser keeps for another
