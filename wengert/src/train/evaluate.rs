@@ -175,8 +175,8 @@ pub fn evaluate(
     evaluate_set(session, program, recipe, None, data, options)
 }
 
-/// Evaluates a model by an evaluation of the recipe, as [`train`](super::train) does between steps, in
-/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
+/// Evaluates a model by an evaluation of the recipe, as [`train`](super::train()) does between
+/// steps, in the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
 /// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
 /// ignored.
 ///
@@ -186,8 +186,8 @@ pub fn evaluate(
 /// # Errors
 ///
 /// - [`TrainError::Diverged`]: a metric is NaN.
-/// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a variable
-///   of the evaluation has no value, or one of another type; the data lack an array, have another
+/// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a
+///   variable of the evaluation has no value, or one of another type; the data lack an array, have another
 ///   shape, or fail a check; errors of the device.
 pub fn evaluate_set(
     session: &mut Session,
