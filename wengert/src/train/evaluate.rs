@@ -176,9 +176,9 @@ pub fn evaluate(
 }
 
 /// Evaluates a model by an evaluation of the recipe, as [`train`](super::train()) does between
-/// steps, in the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
-/// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
-/// ignored.
+/// steps, in the recipe's [precision](Recipe::precision). The weights replace the variables of the
+/// session. Weights that the evaluation does not take, such as the optimiser's state in a
+/// checkpoint, are ignored.
 ///
 /// `set` is the name of one of the recipe's [further sets](crate::recipe::Monitoring::sets). Of the
 /// options, `weights`, `weights_file`, `data_file`, `sets` and `allow` count.
@@ -187,8 +187,8 @@ pub fn evaluate(
 ///
 /// - [`TrainError::Diverged`]: a metric is NaN.
 /// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a
-///   variable of the evaluation has no value, or one of another type; the data lack an array, have another
-///   shape, or fail a check; errors of the device.
+///   variable of the evaluation has no value, or one of another type; the data lack an array, have
+///   another shape, or fail a check; errors of the device.
 pub fn evaluate_set(
     session: &mut Session,
     program: &Program,

@@ -35,8 +35,8 @@
 //!
 //! A run's folder holds the last two checkpoints (all variables, and the progress of the run) or
 //! as many as the recipe says, `log.jsonl`, `lock`, and at the end `weights.safetensors`: the
-//! variables of functions other than `init` and the training step, which are the weights of the trained
-//! model. If there is no such function, it holds all variables.
+//! variables of functions other than `init` and the training step, which are the weights of the
+//! trained model. If there is no such function, it holds all variables.
 
 pub mod batches;
 mod board;
