@@ -181,10 +181,10 @@ pub fn evaluate(
     evaluate_set(session, program, recipe, None, data, options)
 }
 
-/// Evaluates a model by an evaluation of the recipe, as [`train`](super::train) does between steps, in
-/// the recipe's [precision](Recipe::precision). The weights replace the variables of the session.
-/// Weights that the evaluation does not take, such as the optimiser's state in a checkpoint, are
-/// ignored.
+/// Evaluates a model by an evaluation of the recipe, as [`train`](super::train()) does between
+/// steps, in the recipe's [precision](Recipe::precision). The weights replace the variables of the
+/// session. Weights that the evaluation does not take, such as the optimiser's state in a
+/// checkpoint, are ignored.
 ///
 /// `set` is the name of one of the recipe's [further sets](crate::recipe::Monitoring::sets). Of the
 /// options, `weights`, `weights_file`, `data_file`, `data_threads`, `sets` and `allow` count.
@@ -192,9 +192,9 @@ pub fn evaluate(
 /// # Errors
 ///
 /// - [`TrainError::Diverged`]: a metric is NaN.
-/// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a variable
-///   of the evaluation has no value, or one of another type; the data lack an array, have another
-///   shape, or fail a check; errors of the device.
+/// - [`TrainError::Failed`]: the recipe does not fit the program or has no such evaluation; a
+///   variable of the evaluation has no value, or one of another type; the data lack an array, have
+///   another shape, or fail a check; errors of the device.
 pub fn evaluate_set(
     session: &mut Session,
     program: &Program,

@@ -4,8 +4,8 @@
 //! (L. N. Smith, *Cyclical learning rates for training neural networks*, 2017, section 3.3). Too
 //! small a rate changes nothing, then the loss falls, and then it diverges.
 //!
-//! - The loss of a step is smoothed: sᵢ = β·sᵢ₋₁ + (1 − β)·lossᵢ, divided by 1 − βⁱ so that the first
-//!   ones are not near 0.
+//! - The loss of a step is smoothed: sᵢ = β·sᵢ₋₁ + (1 − β)·lossᵢ, divided by 1 − βⁱ so that the
+//!   first ones are not near 0.
 //! - The test ends early if the loss is not finite, or once the smoothed loss is more than
 //!   [`divergence`](RateSearch::divergence) times its least value so far (after the first step).
 //! - The suggestion is the rate at which the smoothed loss falls most steeply, by central
@@ -13,9 +13,9 @@
 //!   left out, as PyTorch Lightning's finder does: the first ones have seen few batches, and the
 //!   last one may have diverged.
 //!
-//! The steps are those that a run would make: the same batches in the same order, and the same keys.
-//! The rate must be settable ([`Rate::settable`](crate::optim::Rate::settable)). The variables of the
-//! session are restored, and nothing is written.
+//! The steps are those that a run would make: the same batches in the same order, the same keys.
+//! The rate must be settable ([`Rate::settable`](crate::optim::Rate::settable)). The variables of
+//! the session are restored, and nothing is written.
 
 use super::batches::{Examples, Feed, Schedule};
 use super::check_data::DataChecks;

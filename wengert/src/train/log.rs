@@ -12,9 +12,8 @@
 //! [`StepRecord`](super::event::StepRecord). `metrics`, `grad_norm`, `learning_rate` and
 //! `loss_scale` are absent if the step function has no such outputs, and `skipped` unless it is
 //! true. An evaluation has the name of its set, if it has one. Logs of earlier versions end
-//! earlier, and are read, too. The last three fields are
-//! times. Without them, the log of a run that was killed and
-//! resumed equals that of an uninterrupted one.
+//! earlier, and are read, too. The last three fields are times. Without them, the log of a run that
+//! was killed and resumed equals that of an uninterrupted one.
 //!
 //! Before a checkpoint is written, the log is flushed to the disk. Resuming
 //! truncates it to the checkpoint, so a log is never behind its checkpoint. Resuming also checks

@@ -38,10 +38,10 @@
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
 //!
-//! A run's folder holds the last two checkpoints (all variables, and the progress of the run) or as
-//! many as the recipe says, `log.jsonl`, `lock`, and at the end `weights.safetensors`: the variables
-//! of functions other than `init` and the training step, which are the weights of the trained
-//! model. If there is no such function, it holds all variables.
+//! A run's folder holds the last two checkpoints (all variables, and the progress of the run) or
+//! as many as the recipe says, `log.jsonl`, `lock`, and at the end `weights.safetensors`: the
+//! variables of functions other than `init` and the training step, which are the weights of the
+//! trained model. If there is no such function, it holds all variables.
 
 pub mod batches;
 mod board;

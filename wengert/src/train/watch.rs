@@ -16,8 +16,8 @@ pub struct Watch {
     pub waited: u64,
     /// Steps and values of the best checkpoints, the best first.
     pub best: Vec<(u64, f64)>,
-    /// Steps of the best checkpoints when the checkpoint before was written. They are kept until the
-    /// next one, so that a run that resumes from the checkpoint before finds them.
+    /// Steps of the best checkpoints when the checkpoint before was written. They are kept until
+    /// the next one, so that a run that resumes from the checkpoint before finds them.
     pub previous: Vec<u64>,
 }
 

@@ -7,12 +7,12 @@ Run it as `python3 generate.py`; it needs numpy and scikit-learn. In the file:
     <case>.<metric>            a metric, a number or a matrix
     <case>.<metric>.<k>        the metric of class k, or the accuracy among the first k
 
-The cases: `many` lacks classes among its labels and others among its predictions; `one` has a single
-class among labels and predictions; `wrong` has no right prediction; `binary` has two classes, whose
-scores are mostly tied.
+The cases: `many` lacks classes among its labels and others among its predictions; `one` has a
+single class among labels and predictions; `wrong` has no right prediction; `binary` has two
+classes, whose scores are mostly tied.
 
-Where scores are equal, the first class precedes, in numpy's argmax too. `top_k_accuracy_score` takes
-the last one first, so it gets the classes in reverse order.
+Where scores are equal, the first class precedes, in numpy's argmax too. `top_k_accuracy_score`
+takes the last one first, so it gets the classes in reverse order.
 """
 
 import os

@@ -1,8 +1,8 @@
 //! Metrics over all examples of an evaluation, batch after batch.
 //!
 //! An [`Accumulator`] takes the outputs of each batch and keeps only what its metric needs: sums,
-//! counts by class, or for the area under the ROC curve all scores. [`crate::recipe::Aggregate`] has
-//! the definitions.
+//! counts by class, or for the area under the ROC curve all scores. [`crate::recipe::Aggregate`]
+//! has the definitions.
 
 mod auc;
 mod classes;
