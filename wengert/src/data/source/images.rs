@@ -18,7 +18,6 @@
 
 use super::{ArrayType, Source, checked, missing};
 use crate::atomic::{self, cannot};
-use crate::available_memory;
 use crate::data::map::Map;
 use crate::data::text;
 use ::image::imageops::FilterType;
@@ -33,7 +32,7 @@ use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic};
 pub const LABELS: &str = "labels.csv";
 
 /// Bytes of a decoded image, at most.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 256 << 20;
 
 /// How images are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
