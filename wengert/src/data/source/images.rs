@@ -148,9 +148,7 @@ impl ImageFolder {
         let reader = ImageReader::new(Cursor::new(&bytes[..])).with_guessed_format();
         let mut reader = reader.map_err(|error| self.damaged(row, &error))?;
         let mut limits = Limits::default();
-        limits.max_alloc = Some(
-            available_memory::available().map_or(LARGEST, |available| available.bytes.min(LARGEST)),
-        );
+        limits.max_alloc = Some(LARGEST);
         reader.limits(limits);
         reader.decode().map_err(|error| self.damaged(row, &error))
     }
