@@ -75,6 +75,15 @@ fn recipe() -> Recipe {
     }
 }
 
+/// A recipe with blocks of rows, and with transforms that have a section of their own.
+fn augmented() -> Recipe {
+    let mut recipe = recipe();
+    recipe.batches.blocks = Some(wengert::recipe::Blocks { rows: 100, window: 3 });
+    recipe.step.inputs[0].transforms.push("flip 1".parse().unwrap());
+    recipe.evaluate.as_mut().unwrap().inputs[0].transforms.push("crop 1 3 centre".parse().unwrap());
+    recipe
+}
+
 fn file() -> GraphFile {
     let weights = [("model.w".to_owned(), Literal::zeros(DType::F32, &[3, 2]))].into();
     GraphFile { program: program(), recipe: Some(recipe()), weights: Weights::Inline(weights) }
@@ -88,6 +97,7 @@ fn round_trip_through_bytes_and_files() {
         file(),
         GraphFile::new(program()),
         GraphFile { weights: Weights::File("w.safetensors".into()), ..file() },
+        GraphFile { recipe: Some(augmented()), ..file() },
         GraphFile::default(),
     ] {
         file.write(&path).unwrap();

@@ -59,7 +59,7 @@ fn write_program(
             let (loss, gradient) = value_and_grad(&model, |model: &Mlp| {
                 (model.call(&x).flatten(0) - &y).square().mean()
             });
-            Sgd::new(1e-3).step(f, &model, &gradient);
+            Sgd::new(1e-5).step(f, &model, &gradient);
             f.output("loss", loss);
         })
         .unwrap();

@@ -144,7 +144,6 @@ fn bad_rows_end_a_run_at_their_step() {
     let error = train(&mut session, &program(0.05), &recipe, &source, options, &mut |event| {
         if let Event::Step(record) = event {
             steps = record.step;
-            assert!(record.waited <= record.time + std::time::Duration::from_secs(60));
         }
     });
     let error = error.unwrap_err().to_string();

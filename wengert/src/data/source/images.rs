@@ -18,7 +18,6 @@
 
 use super::{ArrayType, Source, checked, missing};
 use crate::atomic::{self, cannot};
-use crate::available_memory;
 use crate::data::map::Map;
 use crate::data::text;
 use ::image::imageops::FilterType;
@@ -33,7 +32,7 @@ use wengert_core::{DType, Diagnostic, Literal, Result, diagnostic};
 pub const LABELS: &str = "labels.csv";
 
 /// Bytes of a decoded image, at most.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 256 << 20;
 
 /// How images are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,9 +148,7 @@ impl ImageFolder {
         let reader = ImageReader::new(Cursor::new(&bytes[..])).with_guessed_format();
         let mut reader = reader.map_err(|error| self.damaged(row, &error))?;
         let mut limits = Limits::default();
-        limits.max_alloc = Some(
-            available_memory::available().map_or(LARGEST, |available| available.bytes.min(LARGEST)),
-        );
+        limits.max_alloc = Some(LARGEST);
         reader.limits(limits);
         reader.decode().map_err(|error| self.damaged(row, &error))
     }
