@@ -13,7 +13,8 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "graphrun inspect digits.graph",
             "graphrun train digits.graph --data digits.npz --epochs 2 --out runs/a",
-            "graphrun run digits.graph@predict --params runs/a/weights.safetensors --input x=@x.npy",
+            "graphrun run digits.graph@predict --params runs/a/weights.safetensors \
+             --input x=@x.npy",
         ],
     ),
     (

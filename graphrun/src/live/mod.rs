@@ -70,6 +70,15 @@ impl Live {
         let style = ProgressStyle::with_template("{msg}").expect("the template is well-formed");
         Some(self.drawn.as_ref()?.add(ProgressBar::no_length().with_style(style)))
     }
+
+    /// Erases lines of [`Self::lines`]. Other lines are drawn again with their next text.
+    fn erase(&self, bar: &ProgressBar) {
+        if let Some(drawn) = &self.drawn {
+            // A terminal that is gone needs no cleaning.
+            let _ = drawn.clear();
+            drawn.remove(bar);
+        }
+    }
 }
 
 /// Rows and columns of the terminal.

@@ -157,7 +157,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Phases {
         if state.open.is_empty() {
             state.since = None;
             if let Some(bar) = state.bar.take() {
-                bar.finish_and_clear();
+                state.live.erase(&bar);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! and fits the terminal's width at that moment.
 
 use super::curve::Curve;
-use super::kernels::{EVERY, KernelShares, Sampler};
+use super::kernels::{EVERY, KernelShares};
 use super::{Live, WIDEST};
 use crate::trace::resident;
 use console::Style;
@@ -29,8 +29,8 @@ const RECENT: usize = 64;
 /// The view of a training run.
 #[derive(Debug)]
 pub struct TrainingView {
+    live: Live,
     bar: Option<ProgressBar>,
-    sampler: Sampler,
     progress: Progress,
     drawn: Option<Instant>,
 }
@@ -39,8 +39,8 @@ impl TrainingView {
     /// The view at this place.
     pub fn new(live: &Live) -> TrainingView {
         TrainingView {
+            live: live.clone(),
             bar: live.lines(),
-            sampler: live.sampler().clone(),
             progress: Progress::default(),
             drawn: None,
         }
@@ -51,13 +51,13 @@ impl TrainingView {
         let Some(bar) = &self.bar else { return };
         self.progress.observe(event);
         if let Event::Step(record) = event {
-            self.sampler.switch(record.step.is_multiple_of(EVERY));
+            self.live.sampler().switch(record.step.is_multiple_of(EVERY));
         }
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < FRAME) {
             return;
         }
         self.drawn = Some(Instant::now());
-        self.progress.kernels = self.sampler.shares();
+        self.progress.kernels = self.live.sampler().shares();
         self.progress.memory = resident();
         let (rows, columns) = super::size();
         let painted = console::colors_enabled_stderr();
@@ -69,9 +69,9 @@ impl TrainingView {
 
     /// Erases the view.
     pub fn end(self) {
-        self.sampler.switch(false);
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
+        self.live.sampler().switch(false);
+        if let Some(bar) = &self.bar {
+            self.live.erase(bar);
         }
     }
 }

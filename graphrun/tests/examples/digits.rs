@@ -44,7 +44,8 @@ fn program() -> Result<Program> {
     })?;
     program.function("predict", |f| {
         let x = f.input("x", f32("B,64"));
-        f.output("y", f.param("model", Mlp::new()).call(&x).softmax(1));
+        let model = f.param("model", Mlp::new());
+        f.output("y", model.call(&x).softmax(1));
     })?;
     program.function("loss", |f| {
         let (x, y) = (f.input("x", f32("B,64")), f.input("y", i32("B")));

@@ -4,7 +4,6 @@
 mod bench;
 mod digits;
 mod documents;
-mod first_hour;
 mod help;
 
 use std::path::Path;
