@@ -106,8 +106,8 @@ fn links(
     }
     let mut last = usize::MAX;
     let mut links = vec![None; ids.len()];
-    for number in 0..ids.len() {
-        let Some((place, op)) = source(locations, ids[number]) else { continue };
+    for (number, id) in ids.iter().enumerate() {
+        let Some((place, op)) = source(locations, *id) else { continue };
         let Some(all) = at.get(&place) else { continue };
         let same: Vec<usize> = all.iter().copied().filter(|n| names[*n] == op).collect();
         let candidates = if same.is_empty() { all.clone() } else { same };
@@ -142,8 +142,7 @@ fn modules(
     // The module of a value that depends on variables alone: it is what uses it that counts.
     let mut carried: Vec<Option<String>> = vec![None; count];
     let mut modules: Vec<Option<String>> = vec![None; count];
-    for number in 0..count {
-        let operands = &flow.operands[number];
+    for (number, operands) in flow.operands.iter().enumerate() {
         let of = |origin: &Origin| match origin {
             Origin::Input(n) => paths[*n].clone(),
             Origin::Equation(n) if parts[number] == Part::Update => modules[*n].clone(),
@@ -171,9 +170,9 @@ fn modules(
         };
     }
     between(&mut modules, parts, links, flow);
-    for number in 0..count {
-        if let Some(link) = links[number] {
-            modules[number] = modules[link].clone();
+    for (number, link) in links.iter().enumerate() {
+        if let Some(link) = link {
+            modules[number] = modules[*link].clone();
         }
     }
     modules.into_iter().map(Option::unwrap_or_default).collect()
