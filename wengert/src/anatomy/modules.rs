@@ -52,12 +52,11 @@ pub(super) fn places(function: &Function, flow: &Flow) -> Places {
             Origin::Equation(n) => parts.get(*n).is_some_and(|part| *part != Part::Forward),
             Origin::Input(_) | Origin::Inside => false,
         };
-        parts.push(if is_transposed(locations, *id) {
-            Part::Backward
-        } else if operands.iter().any(follows) {
-            Part::Update
-        } else {
-            Part::Forward
+        let uses_gradients = operands.iter().any(follows);
+        parts.push(match uses_gradients {
+            _ if is_transposed(locations, *id) => Part::Backward,
+            true => Part::Update,
+            false => Part::Forward,
         });
     }
     let links = links(&ids, &names, &parts, flow, locations);
