@@ -52,12 +52,11 @@ pub(super) fn places(function: &Function, flow: &Flow) -> Places {
             Origin::Equation(n) => parts.get(*n).is_some_and(|part| *part != Part::Forward),
             Origin::Input(_) | Origin::Inside => false,
         };
-        parts.push(if is_transposed(locations, *id) {
-            Part::Backward
-        } else if operands.iter().any(follows) {
-            Part::Update
-        } else {
-            Part::Forward
+        let uses_gradients = operands.iter().any(follows);
+        parts.push(match uses_gradients {
+            _ if is_transposed(locations, *id) => Part::Backward,
+            true => Part::Update,
+            false => Part::Forward,
         });
     }
     let links = links(&ids, &names, &parts, flow, locations);
@@ -106,8 +105,8 @@ fn links(
     }
     let mut last = usize::MAX;
     let mut links = vec![None; ids.len()];
-    for number in 0..ids.len() {
-        let Some((place, op)) = source(locations, ids[number]) else { continue };
+    for (number, id) in ids.iter().enumerate() {
+        let Some((place, op)) = source(locations, *id) else { continue };
         let Some(all) = at.get(&place) else { continue };
         let same: Vec<usize> = all.iter().copied().filter(|n| names[*n] == op).collect();
         let candidates = if same.is_empty() { all.clone() } else { same };
@@ -142,8 +141,7 @@ fn modules(
     // The module of a value that depends on variables alone: it is what uses it that counts.
     let mut carried: Vec<Option<String>> = vec![None; count];
     let mut modules: Vec<Option<String>> = vec![None; count];
-    for number in 0..count {
-        let operands = &flow.operands[number];
+    for (number, operands) in flow.operands.iter().enumerate() {
         let of = |origin: &Origin| match origin {
             Origin::Input(n) => paths[*n].clone(),
             Origin::Equation(n) if parts[number] == Part::Update => modules[*n].clone(),
@@ -171,9 +169,9 @@ fn modules(
         };
     }
     between(&mut modules, parts, links, flow);
-    for number in 0..count {
-        if let Some(link) = links[number] {
-            modules[number] = modules[link].clone();
+    for (number, link) in links.iter().enumerate() {
+        if let Some(link) = link {
+            modules[number] = modules[*link].clone();
         }
     }
     modules.into_iter().map(Option::unwrap_or_default).collect()
