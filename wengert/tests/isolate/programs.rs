@@ -47,13 +47,13 @@ fn lined(function: &Function, name: &str) -> Function {
     function
 }
 
-fn built(build: impl FnOnce(&mut FunctionBuilder)) -> wengert::Program {
-    let mut program = wengert::Program::new();
+fn built(build: impl FnOnce(&mut FunctionBuilder)) -> Program {
+    let mut program = Program::new();
     program.function("f", build).unwrap();
     program
 }
 
-fn mlp_program() -> wengert::Program {
+fn mlp_program() -> Program {
     built(|f| {
         let x = f.input("x", f32("4,6"));
         let labels = f.input("labels", i32("4"));
@@ -64,7 +64,7 @@ fn mlp_program() -> wengert::Program {
     })
 }
 
-fn attention_program() -> wengert::Program {
+fn attention_program() -> Program {
     built(|f| {
         let x = f.input("x", f32("2,5,8"));
         let weight = f.param("weight", Tensor::variable(f32("8,24").unwrap(), Initializer::Zeros));
@@ -86,7 +86,7 @@ fn attention_program() -> wengert::Program {
     })
 }
 
-fn lstm_program() -> wengert::Program {
+fn lstm_program() -> Program {
     built(|f| {
         let x = f.input("x", f32("5,2,3"));
         let model = f.param("model", Lstm::new(3, 4));
@@ -97,7 +97,7 @@ fn lstm_program() -> wengert::Program {
     })
 }
 
-fn convnet_program() -> wengert::Program {
+fn convnet_program() -> Program {
     let settings = ConvnetSettings {
         image: [4, 4],
         channels: 2,
@@ -131,7 +131,7 @@ pub fn networks() -> Vec<Network> {
         ("lstm", lstm_program()),
         ("convnet", convnet_program()),
     ];
-    let network = |(seed, (name, program)): (usize, (&'static str, wengert::Program))| {
+    let network = |(seed, (name, program)): (usize, (&'static str, Program))| {
         let function = lined(program.get("f").unwrap(), name);
         let floats =
             (0..function.inputs.len()).filter(|n| function.input_type(*n).dtype.is_float());
