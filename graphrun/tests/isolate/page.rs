@@ -1,5 +1,6 @@
 //! The commands that `docs/isolate.md` shows. A block with the name of a file is written to that
-//! file, and each command is run in that folder and must print what the page has.
+//! file. Each command is run in that folder, and must end with the status 0 or 1. Where the page
+//! has output, the command must print that.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,14 +18,15 @@ fn blocks(page: &str) -> Vec<(String, Vec<String>)> {
     blocks
 }
 
-/// What a command prints, by the shell.
-fn printed(command: &str, folder: &Path) -> String {
+/// What a command prints, by the shell, and its exit status.
+fn printed(command: &str, folder: &Path) -> (String, Option<i32>) {
     let binary = Path::new(env!("CARGO_BIN_EXE_graphrun"));
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", binary.parent().unwrap().display());
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", command]).current_dir(folder).env("PATH", path);
-    String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    let output = shell.output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
 
 #[test]
@@ -43,9 +45,12 @@ fn the_commands_of_the_page_print_what_it_shows() {
                     let command = first.strip_prefix("$ ").unwrap();
                     let end = after.iter().position(|line| line.starts_with("$ "));
                     let (shown, next) = after.split_at(end.unwrap_or(after.len()));
-                    let found = printed(command, folder.path());
+                    let (found, status) = printed(command, folder.path());
+                    assert!(matches!(status, Some(0 | 1)), "{command} ends with {status:?}");
                     let found: Vec<&str> = found.lines().collect();
-                    assert_eq!(found, shown, "{command} prints\n{}", found.join("\n"));
+                    if !shown.is_empty() {
+                        assert_eq!(found, shown, "{command} prints\n{}", found.join("\n"));
+                    }
                     (rest, commands) = (next, commands + 1);
                 }
             }

@@ -35,8 +35,9 @@
 //!     panic!("log 0 is infinite");
 //! };
 //! assert_eq!((made.origin.op, made.index), ("log", vec![0]));
-//! assert_eq!(made.origin.location.to_string(), "f.ir:3:5");
-//! assert_eq!(made.operands[0].to_string(), "f32[2], element [0] is 0.0");
+//! assert_eq!(made.origin.location.to_string(), "f.ir:3:18");
+//! let operand = made.operands[0].to_string();
+//! assert_eq!(operand, "f32[2], element [0] is 0.0, made by `sub` at f.ir:2:18");
 //! # Ok(())
 //! # }
 //! ```

@@ -6,7 +6,8 @@
 //! 1. drop outputs;
 //! 2. drop equations: halves, then ever smaller ranges. A value that a dropped equation computed
 //!    becomes an input, with the value that it had in the run;
-//! 3. replace loops by one of their steps, branches by the one that is taken, calls by the function;
+//! 3. replace loops by one of their steps, branches by the one that is taken, calls by their
+//!    functions;
 //! 4. replace the results of an equation by its operands;
 //! 5. shrink extents;
 //! 6. simplify constants and the values of inputs.

@@ -310,9 +310,9 @@ fn the_steps_around_a_fault_are_named() {
     let found = find(text, &x);
     let Some(Finding::Equation(made)) = found else { panic!("{found:?}") };
     let frames: Vec<String> = made.frames.iter().map(ToString::to_string).collect();
-    assert_eq!(frames, ["step 2 of `scan` at f.ir:3:9", "branch 1 of `cond` at f.ir:6:13"],);
-    assert_eq!(made.origin.location.to_string(), "f.ir:12:17");
-    assert_eq!(made.operands[0].to_string(), "f32[], 0.0, made by `sub` at f.ir:11:17");
+    assert_eq!(frames, ["step 2 of `scan` at f.ir:3:21", "branch 1 of `cond` at f.ir:6:25"],);
+    assert_eq!(made.origin.location.to_string(), "f.ir:12:30");
+    assert_eq!(made.operands[0].to_string(), "f32[], 0.0, made by `sub` at f.ir:11:30");
 }
 
 #[test]

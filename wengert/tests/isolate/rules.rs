@@ -51,7 +51,7 @@ const FAULTS: [(&str, &str, &str, Wrong, &str); 10] = [
     ("mlp", "transpose(dot_general)", "dot_general", Wrong::Double, "dot_general"),
     ("mlp", "jvp(sqrt)", "div", Wrong::Double, "sqrt"),
     ("attention", "jvp(exp)", "mul", Wrong::Drop, "exp"),
-    ("attention", "jvp(div)", "sub", Wrong::Swap, "div"),
+    ("attention", "jvp(div)", "add", Wrong::Op("sub"), "div"),
     ("attention", "transpose(reduce_sum)", "broadcast_in_dim", Wrong::Negate, "reduce_sum"),
     ("lstm", "jvp(logistic)", "mul", Wrong::Double, "logistic"),
     ("lstm", "jvp(mul)", "add", Wrong::Op("sub"), "mul"),

@@ -33,7 +33,7 @@
 //! let program = parse_program(text, "f.ir")?;
 //! let case = Case::plain(program.get("f")?, &[Literal::from_vec(&[2], vec![1.0f32, 2.0])?])?;
 //! // A device whose products are wrong.
-//! let device = |function: &Function, inputs: &[Literal]| {
+//! let device = |function: &Function, inputs: &[Literal]| -> wengert::Result<Vec<Literal>> {
 //!     let mut visitor = |visit: Visit<'_>| {
 //!         if visit.equation.op.name() == "mul" {
 //!             visit.results[0] = visit.operands[0].clone();
@@ -43,7 +43,7 @@
 //!     Ok(walk(function, inputs, &mut visitor)?.expect("the visitor never ends the walk"))
 //! };
 //! let Some(Fault::Kernel(fault)) = bisect::kernel(&case, &device)? else { panic!("it is wrong") };
-//! assert_eq!(fault.origin.location.to_string(), "f.ir:3:5");
+//! assert_eq!(fault.origin.location.to_string(), "f.ir:3:18");
 //! assert!(fault.alone);
 //! # Ok(())
 //! # }
