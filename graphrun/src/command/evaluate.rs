@@ -1,7 +1,7 @@
 //! `graphrun evaluate`: the metrics of a model on a data set, by the recipe in a file.
 
 use super::monitoring::Sets;
-use super::train::recipe_of;
+use super::train::{evaluation_json, recipe_of};
 use crate::cli::EvaluateArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::policy::with_precision;
@@ -9,7 +9,6 @@ use crate::source::{Source, device};
 use crate::table::{Table, grouped};
 use serde_json::json;
 use wengert::recipe::Monitoring;
-use wengert::train::event::evaluation;
 use wengert::train::{Evaluated, Options, TrainError, evaluate_set};
 use wengert::{Diagnostic, Session, data};
 
@@ -81,7 +80,7 @@ fn print(
         let mut value = json!({
             "function": function,
             "examples": found.examples,
-            "metrics": evaluation(&found.metrics, &found.matrices),
+            "metrics": evaluation_json(&found.metrics, &found.matrices),
         });
         if let Some(set) = set {
             value["set"] = json!(set);
