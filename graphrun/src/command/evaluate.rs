@@ -2,7 +2,7 @@
 
 use super::data::opened;
 use super::monitoring::Sets;
-use super::train::recipe_of;
+use super::train::{evaluation_json, recipe_of};
 use crate::cli::EvaluateArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::policy::with_precision;
@@ -10,7 +10,6 @@ use crate::source::{Source, device};
 use crate::table::{Table, grouped};
 use serde_json::json;
 use wengert::recipe::Monitoring;
-use wengert::train::event::evaluation;
 use wengert::train::{Evaluated, Options, TrainError, evaluate_set};
 use wengert::{Diagnostic, Session, data};
 
@@ -83,7 +82,7 @@ fn print(
         let mut value = json!({
             "function": function,
             "examples": found.examples,
-            "metrics": evaluation(&found.metrics, &found.matrices),
+            "metrics": evaluation_json(&found.metrics, &found.matrices),
         });
         if let Some(set) = set {
             value["set"] = json!(set);

@@ -11,8 +11,10 @@ use crate::policy::with_precision;
 use crate::source::{Source, device};
 use serde_json::{Map, Value, json};
 use wengert::recipe::{Cadence, Length};
-use wengert::train::event::{evaluation, rate};
-use wengert::train::{Event, Options, StepRecord, TensorBoard, TrainError, WEIGHTS, train};
+use wengert::train::event::rate;
+use wengert::train::{
+    Confusion, Event, Options, StepRecord, TensorBoard, TrainError, WEIGHTS, train,
+};
 use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
 /// Trains, and prints a line for each evaluation.
@@ -223,7 +225,7 @@ fn event_json(event: &Event<'_>) -> Value {
                 "event": "evaluation",
                 "step": step,
                 "epoch": epoch,
-                "metrics": evaluation(metrics, matrices),
+                "metrics": evaluation_json(metrics, matrices),
             });
             if let Some(set) = set {
                 value["set"] = json!(set);
@@ -257,6 +259,16 @@ fn event_json(event: &Event<'_>) -> Value {
 
 fn metrics_text(metrics: &[(String, f64)]) -> String {
     metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The values of an evaluation; matrices are lists of rows.
+pub(super) fn evaluation_json(
+    metrics: &[(String, f64)],
+    matrices: &[(String, Confusion)],
+) -> Map<String, Value> {
+    let rows = |matrix: &Confusion| matrix.rows().map(Value::from).collect::<Vec<Value>>();
+    let matrices = matrices.iter().map(|(name, matrix)| (name.clone(), rows(matrix).into()));
+    metrics_json(metrics).into_iter().chain(matrices).collect()
 }
 
 fn metrics_json(metrics: &[(String, f64)]) -> Map<String, Value> {

@@ -191,7 +191,7 @@ fn the_finder_prints_losses_and_a_rate_and_writes_nothing() {
         let fixed = ["train", "settable.graph", "--data", "data.npz", "--find-rate"];
         place.graphrun(&[&fixed[..], rest].concat())
     };
-    let ran = find(&["--rate-range", "1e-4:10", "--steps", "60"]);
+    let ran = find(&["--rate-range", "1e-4:1000", "--steps", "60"]);
     ran.good();
     let lines: Vec<&str> = ran.out.lines().collect();
     assert!(lines[0].trim_start().starts_with("rate"), "{ran:?}");
@@ -201,7 +201,7 @@ fn the_finder_prints_losses_and_a_rate_and_writes_nothing() {
     let rate = last.strip_prefix("suggestion: ").and_then(|rest| rest.split_once(','));
     let rate: f64 = rate.unwrap().0.parse().unwrap();
     assert!((1e-3..1.0).contains(&rate), "{last}");
-    let json = find(&["--rate-range", "1e-4:10", "--steps", "60", "--json"]);
+    let json = find(&["--rate-range", "1e-4:1000", "--steps", "60", "--json"]);
     json.good();
     let found: Vec<Value> =
         json.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

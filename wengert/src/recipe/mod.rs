@@ -6,12 +6,12 @@
 //! and the cadence of checkpoints. Program, recipe and data therefore determine [`crate::train`]:
 //! every run gives the same bits.
 //!
-//! [`Aggregate`] has the metrics of evaluations, and [`Monitoring`] further evaluation sets, early
+//! [`metric`] has the metrics of evaluations, and [`monitoring`] further evaluation sets, early
 //! stopping and the choice of checkpoints.
 
 mod input;
-mod metric;
-mod monitoring;
+pub mod metric;
+pub mod monitoring;
 
 use crate::data::{Arrays, listed};
 use crate::precision::{Precision, cast_to_param};

@@ -90,7 +90,7 @@ pub(super) fn metrics(metrics: &[(String, f64)]) -> Map<String, Value> {
 }
 
 /// Names and values of an evaluation as JSON; matrices are lists of rows.
-pub fn evaluation(
+pub(super) fn evaluation(
     values: &[(String, f64)],
     matrices: &[(String, Confusion)],
 ) -> Map<String, Value> {

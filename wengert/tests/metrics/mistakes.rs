@@ -29,7 +29,7 @@ fn labels_and_outputs_that_do_not_fit_are_named() {
     let labels = labels.as_slice::<i32>().unwrap();
     let first = labels.iter().position(|label| *label > 3).unwrap();
     fails(
-        "predictions",
+        "zeros",
         "accuracy:4:labels",
         &format!(
             "metric `m`: the label of example {first} is {}; there are 4 classes, from 0 to 3",

@@ -86,7 +86,7 @@ impl Rate {
     /// This rate, which a session can replace: the optimiser takes a parameter, a scalar f32 called
     /// `learning_rate` after its own name, e.g. `adamw.learning_rate`. While it is negative, as it
     /// begins, the rate is that of the schedule. Otherwise it is the rate.
-    /// [`find_rate`](crate::train::find_rate) sets it.
+    /// [`find_rate`](crate::train::find_rate()) sets it.
     ///
     /// A constant rate is then rounded to f32, as a schedule is.
     #[must_use]
