@@ -89,7 +89,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
             "graphrun transpose linear.ir@predict_linear --wrt t_x -o transposed.ir",
         ],
     ),
-    ("check", &["graphrun check digits.graph@loss --bind B=4 --params digits.safetensors"]),
+    ("check", &["graphrun check digits.graph@predict --bind B=4 --params digits.safetensors"]),
     (
         "precision",
         &["graphrun precision digits.graph@predict --params digits.safetensors \
