@@ -94,7 +94,8 @@ fn resume<'a>(
 }
 
 /// Checksum of all that a run depends on: of program and recipe in the upper half, of the data
-/// ([`Source::fingerprint`]) in the lower half. The length, the cadence of checkpoints and source locations are excluded.
+/// ([`Source::fingerprint`]) in the lower half. The length, the cadence of checkpoints and source
+/// locations are excluded.
 fn fingerprint(program: &Program, recipe: &Recipe, data: &dyn Source) -> Result<u64> {
     let (record, literals) = v1::program::to_record(program);
     let recipe = Recipe { length: Length::Steps(0), checkpoint: Cadence::Never, ..recipe.clone() };
