@@ -7,9 +7,10 @@ use wengert::data::{Arrays, npy, npz};
 use wengert::random::SplitMix64;
 use wengert::recipe::{
     Aggregate, Batches, Cadence, EvaluateRecipe, InputRecipe, LastBatch, Length, Metric,
-    StepRecipe, Transform,
+    Monitoring, StepRecipe, Transform,
 };
 use wengert::train::{Options, train};
+use wengert::transform::{Draws, Examples};
 use wengert::{GraphFile, Recipe, Scalar, prelude::*};
 
 const TEST: usize = 360;
@@ -82,10 +83,11 @@ fn recipe() -> Recipe {
             metrics: vec![mean, metric("accuracy", "correct", Aggregate::PerExample)],
             every: Cadence::Epochs(1),
         }),
-        batches: Batches { size: 32, shuffle: Some(1), last: LastBatch::Smaller },
+        batches: Batches { size: 32, shuffle: Some(1), blocks: None, last: LastBatch::Smaller },
         length: Length::Epochs(20),
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,
+        monitoring: Monitoring::default(),
         precision: None,
     }
 }
@@ -119,7 +121,8 @@ pub fn write(folder: &Path) -> Result<()> {
     let mut observe = |_: wengert::train::Event<'_>| {};
     train(&mut session, &program, &recipe, &data, Options::default(), &mut observe).unwrap();
     let inputs = &recipe.evaluate.as_ref().unwrap().inputs;
-    npy::write(folder.join("x.npy"), &inputs[0].apply(data["test_images"].clone())?)?;
+    let all = Examples::all(Draws::new(recipe.key_seed, 0));
+    npy::write(folder.join("x.npy"), &inputs[0].apply(data["test_images"].clone(), &all)?)?;
     let arrays = data.iter().map(|(name, array)| (name.as_str(), array));
     npz::write(folder.join("digits.npz"), arrays)?;
     session.save_for(folder.join("digits.safetensors"), &program, "predict")?;

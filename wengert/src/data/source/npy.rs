@@ -19,7 +19,8 @@ use wengert_core::{Literal, Result, diagnostic};
 /// use wengert::Literal;
 /// # fn main() -> wengert::Result<()> {
 /// let folder = tempfile::tempdir().expect("a folder for temporary files");
-/// npy::write(folder.path().join("x.npy"), &Literal::from_vec(&[3, 2], vec![1u8, 2, 3, 4, 5, 6])?)?;
+/// let x = Literal::from_vec(&[3, 2], vec![1u8, 2, 3, 4, 5, 6])?;
+/// npy::write(folder.path().join("x.npy"), &x)?;
 /// let data = NpyFiles::open(folder.path())?;
 /// assert_eq!(data.read("x", &[2, 0])?, Literal::from_vec(&[2, 2], vec![5u8, 6, 1, 2])?);
 /// # Ok(())

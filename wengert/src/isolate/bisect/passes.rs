@@ -1,6 +1,6 @@
 //! The search for a faulty pass.
 
-use super::{Case, Deviation, Fault, PassFault, interpret, wrong_output};
+use super::{Case, Fault, PassFault, interpret, wrong_output};
 use crate::isolate::diff;
 use crate::pipeline;
 use std::collections::BTreeMap;
