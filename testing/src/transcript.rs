@@ -2,7 +2,8 @@
 //!
 //! A block of the language `console` has commands after `$ `, which `\` at the end of a line
 //! continues, each followed by the lines that it prints. `…` stands for any text of a line, and
-//! alone for any lines.
+//! alone for any lines. A command that ends with another exit status than 0 has the last line
+//! `[exit status 1]`.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::process::Command;
 pub struct Shown {
     /// The command, as typed in a shell.
     pub command: String,
-    /// What it prints.
+    /// What it prints, and its exit status if it is not 0.
     pub lines: Vec<String>,
 }
 
@@ -61,7 +62,7 @@ impl Shown {
     /// first, and compares its output.
     ///
     /// # Panics
-    /// The command fails, or prints something else.
+    /// The command ends with another status, or prints something else.
     pub fn check(&self, folder: &Path, programs: &Path) {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("sh");
@@ -69,12 +70,16 @@ impl Shown {
         shell.env("PATH", format!("{}:{path}", programs.display())).env_remove("RUST_LOG");
         let ran = shell.output().expect("there is a shell");
         let error = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.success(), "{}: {error}", self.command);
-        let out = String::from_utf8(ran.stdout).expect("output is UTF-8");
+        let mut out = String::from_utf8(ran.stdout).expect("output is UTF-8");
+        match ran.status.code() {
+            Some(0) => {}
+            Some(status) => out += &format!("[exit status {status}]\n"),
+            None => panic!("{} ends by a signal: {error}", self.command),
+        }
         let printed: Vec<&str> = out.lines().collect();
         assert!(
             all_fit(&self.lines, &printed),
-            "{} prints\n{out}\nnot\n{}",
+            "{} prints\n{out}{error}\nnot\n{}",
             self.command,
             self.lines.join("\n")
         );
@@ -136,15 +141,16 @@ $ cat \\
     a.txt
 one
 two
-$ echo done
+$ echo done; exit 3
 done
+[exit status 3]
 ```
 ";
         assert_eq!(files(page), [("a.txt".to_owned(), "one\ntwo\n".to_owned())]);
         let blocks = blocks(page);
         let [block] = &blocks[..] else { panic!("{blocks:?}") };
         let commands: Vec<&str> = block.iter().map(|shown| shown.command.as_str()).collect();
-        assert_eq!(commands, ["cat a.txt", "echo done"]);
+        assert_eq!(commands, ["cat a.txt", "echo done; exit 3"]);
         assert_eq!(block[0].lines, ["one", "two"]);
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("a.txt"), "one\ntwo\n").expect("written");

@@ -90,6 +90,32 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("check", &["graphrun check digits.graph@predict --bind B=4 --params digits.safetensors"]),
+    ("nan", &["graphrun nan digits.graph@loss --bind B=4 --params digits.safetensors"]),
+    (
+        "reduce",
+        &[
+            "graphrun reduce steps.ir --check --input 'x=4xf32=0.5 1 1.5 2' -o small.ir",
+            "graphrun reduce steps.ir --cmd '! grep -q tanh {}' -o small.ir",
+        ],
+    ),
+    (
+        "diff",
+        &[
+            "graphrun compile digits.graph@predict --bind B=4 -o a.plan",
+            "graphrun compile digits.graph@predict --bind B=4 -o b.plan",
+            "graphrun diff a.plan b.plan",
+        ],
+    ),
+    (
+        "report",
+        &[
+            "graphrun train digits.graph --data digits.npz --steps 50 --out runs/a",
+            "graphrun report digits.graph@train_step --bind B=32 --profile 10 --run runs/a \
+             -o report.html",
+        ],
+    ),
+    ("data", &["graphrun data inspect digits.npz"]),
+    ("data inspect", &["graphrun data inspect digits.npz", "graphrun data inspect x.npy --json"]),
     (
         "precision",
         &["graphrun precision digits.graph@predict --params digits.safetensors \

@@ -8,11 +8,7 @@ use std::path::PathBuf;
 
 /// Arguments of `nan`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Exit status: 1 if a non-finite value is found, 0 if there is none.
-
-Example:
-    graphrun nan model.graph@loss --params weights.safetensors --input x=@x.npy")]
+#[command(after_help = "Exit status: 1 if a non-finite value is found, 0 if there is none.")]
 pub struct NanArgs {
     /// The function.
     #[command(flatten)]
@@ -30,14 +26,7 @@ pub struct NanArgs {
 
 /// Arguments of `reduce`.
 #[derive(Args, Debug)]
-#[command(
-    group = ArgGroup::new("failure").required(true).multiple(true),
-    after_help = "\
-Examples:
-    graphrun reduce model.ir@f --check -o small.ir
-    graphrun reduce model.ir@f --fails-with 'out of range' -o small.ir
-    graphrun reduce model.ir@f --cmd './compare.sh {} {inputs}' -o small.ir"
-)]
+#[command(group = ArgGroup::new("failure").required(true).multiple(true))]
 pub struct ReduceArgs {
     /// The function.
     #[command(flatten)]
@@ -76,11 +65,7 @@ pub struct ReduceArgs {
 
 /// Arguments of `diff`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Exit status: 1 if they differ, 0 if not.
-
-Example:
-    graphrun diff before.ir@f after.ir@f")]
+#[command(after_help = "Exit status: 1 if they differ, 0 if not.")]
 pub struct DiffArgs {
     /// The first: a .graph, .ir or .onnx file, or a .plan file. The default is all functions.
     #[arg(value_name = "A[@FUNC]")]

@@ -4,6 +4,7 @@
 mod bench;
 mod digits;
 mod documents;
+mod first_hour;
 mod help;
 
 use std::path::Path;
@@ -44,8 +45,19 @@ func @double(%x: f32[2]) -> (y: f32[2]) {
 // y=2xf32=2.0 4.0
 ";
 
+/// A function whose derivative differs from differences.
+const STEPS: &str = "\
+func @f(%x: f32[4]) -> (f32[]) {
+  %0: f32[4] = tanh %x
+  %1: f32[4] = floor %x
+  %2: f32[4] = mul %0, %1
+  %3: f32[] = reduce_sum %2 {axes=[0]}
+  return %3
+}
+";
+
 /// A folder with the files that the examples name: those of the example `digits`, a model, images,
-/// a filetest and a table of buffers.
+/// a filetest, a function that fails its check, and a table of buffers.
 fn prepared() -> TempDir {
     let place = TempDir::new().unwrap();
     let folder = place.path();
@@ -57,6 +69,7 @@ fn prepared() -> TempDir {
     let images = images.unwrap();
     npz::write(folder.join("images.npz"), [("image", &images), ("labels", &labels)]).unwrap();
     std::fs::write(folder.join("buffers.csv"), BUFFERS).unwrap();
+    std::fs::write(folder.join("steps.ir"), STEPS).unwrap();
     std::fs::create_dir(folder.join("filetests")).unwrap();
     std::fs::write(folder.join("filetests/double.ir"), FILETEST).unwrap();
     place
