@@ -5,6 +5,9 @@
 //! | `loss`, `grad_norm`, `learning_rate`, `loss_scale`, `examples_per_second` | the field of a step |
 //! | `metrics.NAME` | a metric of a step's batch |
 //! | `evaluation.NAME` | a metric of an evaluation |
+//! | `evaluation.SET.NAME` | the same, of an evaluation set with a name |
+//!
+//! Matrices of an evaluation are no curves.
 
 use super::log::FILE;
 use super::{WEIGHTS, checkpoint};
@@ -84,7 +87,12 @@ impl Curves {
         let step = fields.get("step").and_then(Value::as_u64);
         let step = step.ok_or_else(|| damaged("the line has no `step`".into()))?;
         if let Some(metrics) = fields.get("evaluation") {
-            return self.metrics("evaluation", metrics, step).map_err(damaged);
+            let prefix = match fields.get("set") {
+                None => "evaluation".to_owned(),
+                Some(Value::String(set)) => format!("evaluation.{set}"),
+                Some(_) => return Err(damaged("`set` is no name".into())),
+            };
+            return self.metrics(&prefix, metrics, step).map_err(damaged);
         }
         if !fields.contains_key("loss") {
             return Err(damaged("the line has neither a `loss` nor an `evaluation`".into()));
@@ -104,9 +112,9 @@ impl Curves {
     fn metrics(&mut self, prefix: &str, metrics: &Value, step: u64) -> Result<(), String> {
         let none = || format!("`{prefix}` is no object");
         let metrics: &Map<String, Value> = metrics.as_object().ok_or_else(none)?;
-        metrics
-            .iter()
-            .try_for_each(|(name, value)| self.add(&format!("{prefix}.{name}"), value, step))
+        let is_matrix = |value: &Value| prefix.starts_with("evaluation") && value.is_array();
+        let mut numbers = metrics.iter().filter(|(_, value)| !is_matrix(value));
+        numbers.try_for_each(|(name, value)| self.add(&format!("{prefix}.{name}"), value, step))
     }
 
     fn add(&mut self, name: &str, value: &Value, step: u64) -> Result<(), String> {
@@ -201,12 +209,17 @@ mod tests {
             "{\"step\":1,\"epoch\":0,\"loss\":2.5,\"metrics\":{\"correct\":4.0},\"seconds\":1.0}\n\
              {\"step\":2,\"epoch\":0,\"loss\":\"NaN\",\"metrics\":{\"correct\":5.0}}\n\
              {\"step\":2,\"epoch\":0,\"evaluation\":{\"accuracy\":0.5}}\n\
+             {\"step\":2,\"epoch\":0,\"set\":\"test\",\"evaluation\":{\"accuracy\":0.25,\
+             \"classes\":[[3,1],[2,4]]}}\n\
              {\"step\":3,\"epo",
         );
         let found = Curves::read(folder.path()).expect("it is a log");
         assert_eq!(found.steps, 2);
         let names: Vec<&String> = found.curves.keys().collect();
-        assert_eq!(names, ["evaluation.accuracy", "loss", "metrics.correct"]);
+        let expected =
+            ["evaluation.accuracy", "evaluation.test.accuracy", "loss", "metrics.correct"];
+        assert_eq!(names, expected);
+        assert_eq!(found.curves["evaluation.test.accuracy"].values, [Some(0.25)]);
         let loss = &found.curves["loss"];
         assert_eq!((&loss.steps[..], &loss.values[..]), (&[1, 2][..], &[Some(2.5), None][..]));
         assert_eq!(found.curves["metrics.correct"].values, [Some(4.0), Some(5.0)]);
