@@ -6,8 +6,8 @@
 //!
 //! - A value from outside a loop that a step of the loop reads lives until the loop ends, since the
 //!   next iteration reads it again.
-//! - Carries, and the wholes of slices and stacks, live throughout their loop. Parts of a whole have
-//!   no live range of their own.
+//! - Carries, and the wholes of slices and stacks, live throughout their loop. Parts of a whole
+//!   have no live range of their own.
 //! - A value in place of another begins at the step at which the other ends. Both have the same
 //!   bytes at that step.
 //!

@@ -200,7 +200,7 @@ fn compared(
         );
     }
     let summaries = [Summary::of(first), Summary::of(second)];
-    let Comparison { ratio, interval, null, null_interval, rounds } = comparison;
+    let Comparison { ratio, interval, null: itself, null_interval, rounds } = comparison;
     if args.json {
         let of = |at: usize| {
             json!({
@@ -214,7 +214,7 @@ fn compared(
             "second": of(1),
             "rounds": rounds,
             "ratio": { "median": ratio, "low": interval.low, "high": interval.high },
-            "null": { "median": null, "low": null_interval.low, "high": null_interval.high },
+            "null": { "median": itself, "low": null_interval.low, "high": null_interval.high },
             "verdict": verdict_name(verdict),
         }))?;
         return Ok(Status::Good);
@@ -229,7 +229,7 @@ fn compared(
         interval.low, interval.high
     ))?;
     console.line(format_args!(
-        "null    {null:>8.4}  {:.4} to {:.4}: the first against itself",
+        "null    {itself:>8.4}  {:.4} to {:.4}: the first against itself",
         null_interval.low, null_interval.high
     ))?;
     console.line(match verdict {

@@ -4,6 +4,7 @@ use crate::cli::ReduceArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::drawn::draw;
 use crate::source::Source;
+use crate::table::counted;
 use std::fmt::Write as _;
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -81,12 +82,13 @@ fn silently<T>(f: impl FnOnce() -> T) -> T {
 }
 
 fn size(case: &Case) -> String {
-    let equations = case.function.body.extent().equations;
+    let equations = case.function.body.extent().equations as usize;
     let elements: usize = case.inputs.iter().map(Literal::len).sum();
     format!(
-        "{equations} equation{}, {} inputs of {elements} elements",
-        if equations == 1 { "" } else { "s" },
-        case.inputs.len()
+        "{}, {} of {}",
+        counted(equations, "equation"),
+        counted(case.inputs.len(), "input"),
+        counted(elements, "element")
     )
 }
 

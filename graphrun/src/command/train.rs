@@ -20,6 +20,11 @@ use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 /// Trains, and prints a line for each evaluation.
 pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::read(&args.file, console)?;
+    if args.rates.rate_range.is_some() && !args.rates.find_rate {
+        return Err(diagnostic!("`--rate-range` is an option of the learning-rate finder")
+            .help("add `--find-rate` and leave out `--out`")
+            .into());
+    }
     let (device, choices) = device(&args.device)?;
     let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
     let sets = Sets::open(&args.monitoring.sets, &args.data, &mut recipe, console)?;

@@ -118,7 +118,7 @@ func @init() -> (state w: f32[4,4,3]) {
   return %0
 }
 
-func @step(%x: f32[B,4,4,3], %y: f32[B], state %w: f32[4,4,3]) \\
+func @step(%x: f32[B,4,4,3], %y: f32[B], state %w: f32[4,4,3]) \
   -> (loss: f32[], state w: f32[4,4,3]) {
   %p: f32[B] = dot_general %x, %w {contract=[[1,2,3],[0,1,2]]}
   %e: f32[B] = sub %p, %y

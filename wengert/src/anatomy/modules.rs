@@ -142,9 +142,11 @@ fn modules(
     let mut carried: Vec<Option<String>> = vec![None; count];
     let mut modules: Vec<Option<String>> = vec![None; count];
     for (number, operands) in flow.operands.iter().enumerate() {
+        if parts[number] == Part::Update {
+            continue;
+        }
         let of = |origin: &Origin| match origin {
             Origin::Input(n) => paths[*n].clone(),
-            Origin::Equation(n) if parts[number] == Part::Update => modules[*n].clone(),
             Origin::Equation(n) => carried[*n].clone(),
             Origin::Inside => None,
         };
@@ -157,15 +159,9 @@ fn modules(
         if alone && !operands.is_empty() {
             carried[number].clone_from(&found);
         }
-        let before = || {
-            operands.iter().rev().find_map(|origin| match origin {
-                Origin::Equation(n) => modules[*n].clone(),
-                _ => None,
-            })
-        };
         modules[number] = match parts[number] {
-            Part::Forward => found,
-            Part::Backward | Part::Update => found.or_else(before),
+            Part::Backward => found.or_else(|| before(&modules, operands)),
+            Part::Forward | Part::Update => found,
         };
     }
     between(&mut modules, parts, links, flow);
@@ -174,7 +170,27 @@ fn modules(
             modules[number] = modules[*link].clone();
         }
     }
+    // Updates use gradients, whose modules are known now.
+    for (number, operands) in flow.operands.iter().enumerate() {
+        if parts[number] == Part::Update {
+            let of = |origin: &Origin| match origin {
+                Origin::Input(n) => paths[*n].clone(),
+                Origin::Equation(n) => modules[*n].clone(),
+                Origin::Inside => None,
+            };
+            let found = operands.iter().filter_map(of).reduce(|a, b| common(&a, &b).to_owned());
+            modules[number] = found.or_else(|| before(&modules, operands));
+        }
+    }
     modules.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// The module of the last operand that has one.
+fn before(modules: &[Option<String>], operands: &[Origin]) -> Option<String> {
+    operands.iter().rev().find_map(|origin| match origin {
+        Origin::Equation(n) => modules[*n].clone(),
+        Origin::Input(_) | Origin::Inside => None,
+    })
 }
 
 /// Gives a module to forward equations that have none: the deepest of the common modules of their

@@ -177,7 +177,8 @@ mod tests {
         assert_eq!(
             fs::read_to_string(folder.path().join(FILE)).unwrap(),
             "{\"step\":1,\"epoch\":0,\"loss\":0.5,\"metrics\":{\"correct\":4.0},\"grad_norm\":1.7,\
-             \"learning_rate\":\"inf\",\"examples_per_second\":1500.0,\"seconds\":0.002}\n"
+             \"learning_rate\":\"inf\",\"examples_per_second\":1500.0,\"seconds\":0.002,\
+             \"waited_seconds\":0.0}\n"
         );
         // A log of an earlier version is continued.
         fs::write(folder.path().join(FILE), "{\"step\":1,\"epoch\":0,\"loss\":0.5}\n").unwrap();
@@ -208,7 +209,7 @@ mod tests {
         let whole = write(0, 10);
         assert!(whole.starts_with(
             "{\"step\":1,\"epoch\":0,\"loss\":1.0,\"examples_per_second\":1500.0,\
-             \"seconds\":0.002}\n"
+             \"seconds\":0.002,\"waited_seconds\":0.0}\n"
         ));
         let third = whole.split_inclusive('\n').nth(2).unwrap().to_owned();
         assert!(third.starts_with("{\"step\":3,\"epoch\":0,\"loss\":0.33333334,"), "{whole}");

@@ -103,21 +103,27 @@ fn a_change_in_a_loop_is_one_difference() {
 /// One equation of each network is changed; the differences name its line and few others.
 #[test]
 fn one_change_of_a_network_is_not_many_differences() {
+    let mut many = Vec::new();
     for network in networks() {
         let function = &network.gradient.function;
         assert_eq!(functions(function, function), [], "{}", network.name);
         let floats = |body: &wengert::core::graph::Body, e: &wengert::core::graph::Equation| {
-            e.op.name() == "mul" && body.ty(e.results[0]).dtype.is_float()
+            matches!(e.op.name(), "mul" | "add" | "sub" | "div")
+                && body.ty(e.results[0]).dtype.is_float()
         };
         let mut count = 0;
         let changed = sabotaged(function, Wrong::Op("max"), |body, e| {
             count += usize::from(floats(body, e));
             floats(body, e) && count == 1
         });
-        assert!(count > 0);
+        assert!(count > 0, "{}", network.name);
         let changes = functions(function, &changed);
-        assert!((2..=8).contains(&changes.len()), "{}: {:#?}", network.name, lines(&changes));
+        println!("one change of {}: {} differences", network.name, changes.len());
+        if !(2..=8).contains(&changes.len()) {
+            many.push((network.name, lines(&changes)));
+        }
     }
+    assert_eq!(many, []);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Kernel {
 /// Network, whether its gradient, the kernel, the op at fault.
 const FAULTS: [(&str, bool, Kernel, &str); 10] = [
     ("mlp", true, Kernel::Results("dot_general"), "dot_general"),
-    ("attention", false, Kernel::Results("reduce_max"), "reduce_max"),
+    ("attention", false, Kernel::Results("reduce_sum"), "reduce_sum"),
     ("attention", true, Kernel::Results("dot_general"), "dot_general"),
     ("lstm", false, Kernel::Results("dot_general"), "dot_general"),
     ("convnet", true, Kernel::Results("conv_general_dilated"), "conv_general_dilated"),
@@ -96,14 +96,14 @@ fn ten_wrong_kernels_are_found_and_shrunk() {
         let what = format!("{name}: {kernel:?}");
         let spoilt = RefCell::new(None);
         let run = |function: &Function, inputs: &[Literal]| kernel.run(function, inputs, &spoilt);
-        let found = run(&case.function, &case.inputs).unwrap();
-        assert!(!found.is_empty());
+        let found = run(&case.function, &case.inputs);
+        assert!(found.as_ref().is_ok_and(|found| !found.is_empty()), "{what}: {found:?}");
         // A walk knows what it has spoilt first. A plan has no lines, so the op is known.
         let expected =
             spoilt.take().or_else(|| first(&case.function.body, op, &case.function.locations));
-        let fault = bisect::device(case, &Target::cpu(), &run).unwrap();
+        let fault = bisect::device(case, &Target::cpu(), &run);
         let named = match &fault {
-            Some(Fault::Kernel(fault)) => {
+            Ok(Some(Fault::Kernel(fault))) => {
                 fault.origin.op == op && Some(fault.origin.location.to_string()) == expected
             }
             _ => false,
@@ -116,7 +116,7 @@ fn ten_wrong_kernels_are_found_and_shrunk() {
             let expected = interpret::run(function, inputs).ok()?;
             let mut pairs = found.iter().zip(&expected);
             pairs
-                .any(|(found, expected)| !matches!(check::deviation(found, expected), Ok(None)))
+                .any(|(found, expected)| matches!(check::deviation(found, expected), Ok(Some(_))))
                 .then(|| "wrong".to_owned())
         };
         figures.count(&what, named, shrunk(&what, case, &mut fails));

@@ -6,6 +6,7 @@ mod diff;
 mod kernels;
 mod nan;
 mod passes;
+mod probe;
 mod programs;
 mod reduced;
 mod rules;

@@ -9,7 +9,13 @@ const MOST: u64 = 12;
 
 /// The equations of a case after its reduction, if it still fails, also when its text is read.
 pub fn shrunk(what: &str, case: &Case, fails: &mut Fails<'_>) -> Option<u64> {
-    let reduced = reduce(case, Limits::default(), fails, &mut |_| ()).unwrap();
+    let reduced = match reduce(case, Limits::default(), fails, &mut |_| ()) {
+        Ok(reduced) => reduced,
+        Err(error) => {
+            println!("{what}: {error}");
+            return None;
+        }
+    };
     let read = parse_program(&reduced.case.function.to_string(), "small.ir").unwrap();
     let again = fails(&read.functions()[0], &reduced.case.inputs);
     let equations = reduced.case.function.body.extent().equations;

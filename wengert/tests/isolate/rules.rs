@@ -22,10 +22,12 @@ impl WrongRule {
     fn planted(&self, function: Function) -> Function {
         let locations = function.locations.clone();
         sabotaged(&function, self.wrong, |body, equation| {
+            if equation.op.name() != self.op || !is_of(equation, self.rule, &locations) {
+                return false;
+            }
             let result = body.ty(equation.results[0]);
-            let fits = result.dtype.is_float()
-                && (!matches!(self.wrong, Wrong::Drop) || body.ty(equation.operands[0]) == result);
-            equation.op.name() == self.op && fits && is_of(equation, self.rule, &locations)
+            result.dtype.is_float()
+                && (!matches!(self.wrong, Wrong::Drop) || body.ty(equation.operands[0]) == result)
         })
     }
 }
@@ -50,9 +52,9 @@ const FAULTS: [(&str, &str, &str, Wrong, &str); 10] = [
     ("mlp", "jvp(tanh)", "mul", Wrong::Drop, "tanh"),
     ("mlp", "transpose(dot_general)", "dot_general", Wrong::Double, "dot_general"),
     ("mlp", "jvp(sqrt)", "div", Wrong::Double, "sqrt"),
-    ("attention", "jvp(exp)", "mul", Wrong::Drop, "exp"),
+    ("attention", "jvp(exp)", "mul_zero", Wrong::Drop, "exp"),
     ("attention", "jvp(div)", "add", Wrong::Op("sub"), "div"),
-    ("attention", "transpose(reduce_sum)", "broadcast_in_dim", Wrong::Negate, "reduce_sum"),
+    ("lstm", "transpose(reduce_sum)", "broadcast_in_dim", Wrong::Negate, "reduce_sum"),
     ("lstm", "jvp(logistic)", "mul", Wrong::Double, "logistic"),
     ("lstm", "jvp(mul)", "add", Wrong::Op("sub"), "mul"),
     (
@@ -79,19 +81,19 @@ fn ten_wrong_derivative_rules_are_found_and_shrunk() {
         let case = &network(&networks, name).forward;
         let by = WrongRule { rule, op, wrong };
         let what = format!("{name}: {rule}, {wrong:?}");
-        let right = derivatives_by(&Autodiff, &case.function, &case.inputs, 1).unwrap();
-        assert!(matches!(right, Finding::Good(_)), "{what}: {right:?}");
-        let fault = bisect::rule(case, 1, &by).unwrap();
+        let right = derivatives_by(&Autodiff, &case.function, &case.inputs, 1);
+        let is_sound = matches!(right, Ok(Finding::Good(_)));
+        let fault = bisect::rule(case, 1, &by);
         let expected = first(&case.function.body, at_fault, &case.function.locations);
         let named = match &fault {
-            Some(Fault::Rule(fault)) => {
+            Ok(Some(Fault::Rule(fault))) => {
                 let line = fault.origin.location.to_string();
-                fault.origin.op == at_fault && fault.alone && Some(line) == expected
+                is_sound && fault.origin.op == at_fault && fault.alone && Some(line) == expected
             }
             _ => false,
         };
         if !named {
-            println!("{what}: expected {at_fault} at {expected:?}, found {fault:?}");
+            println!("{what}: expected {at_fault} at {expected:?}, found {fault:?}; {right:?}");
         }
         let mut fails = |function: &Function, inputs: &[wengert::Literal]| {
             let found = derivatives_by(&by, function, inputs, 1);

@@ -118,6 +118,15 @@ fn a_run_that_is_ended_and_resumed_stops_at_the_same_step() {
         let names = |files: &[(String, Vec<u8>)]| {
             files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
+        // The last checkpoint but one is that of the last end.
+        for files in [&mut a, &mut b] {
+            let best = report.best.iter().map(|(step, _)| *step);
+            let kept: Vec<String> =
+                best.chain([wanted.steps]).map(|s| format!("checkpoint-{s:09}.")).collect();
+            files.retain(|(name, _)| {
+                !name.starts_with("checkpoint") || kept.iter().any(|k| name.starts_with(&**k))
+            });
+        }
         assert_eq!(names(&a), names(&b));
         assert!(a == b);
     }

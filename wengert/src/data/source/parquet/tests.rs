@@ -105,8 +105,8 @@ fn columns_of_another_kind_are_named() {
     let table = ParquetTable::open(&path).unwrap();
     for (name, says) in [
         ("name", "column `name` of `"),
-        ("name", "is no column of numbers: it is of the type String"),
-        ("when", "is no column of numbers: it is of the type Timestamp"),
+        ("name", "is no column of numbers: it is of the type UTF8"),
+        ("when", "is no column of numbers: it is of the type TIMESTAMP"),
         ("y", "the data has no array `y`"),
         ("y", "it has `label`, `pixels`, `x`"),
     ] {
