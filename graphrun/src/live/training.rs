@@ -61,11 +61,12 @@ impl TrainingView {
         self.progress.memory = resident();
         let (rows, columns) = super::size();
         let painted = console::colors_enabled_stderr();
-        // The last columns stay free: some terminals go to the next line at once, and the echo `^C` of
-        // an interrupt stands behind the last line.
-        let columns = columns.saturating_sub(3).min(WIDEST);
-        let lines = self.progress.lines(rows, columns, painted);
-        bar.set_message(lines.join("\n"));
+        // The last column stays free: some terminals go to the next line at once.
+        let columns = columns.saturating_sub(1).min(WIDEST);
+        let lines = self.progress.lines(rows.saturating_sub(1), columns, painted);
+        // The echo `^C` of an interrupt moves the terminal on by a line, so that one line less is
+        // erased. The first one is empty.
+        bar.set_message(format!("\n{}", lines.join("\n")));
     }
 
     /// Erases the view.

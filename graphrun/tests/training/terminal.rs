@@ -67,7 +67,7 @@ impl Terminal {
     }
 
     fn screen(&self) -> String {
-        self.seen.lock().unwrap().screen.screen().contents()
+        rows_of(self.seen.lock().unwrap().screen.screen())
     }
 
     fn bytes(&self) -> String {
@@ -104,6 +104,12 @@ impl Terminal {
         self.writer.write_all(b"\x03").unwrap();
         self.end()
     }
+}
+
+/// The rows of a screen. Progress fills rows with spaces, so `contents` takes them for one line.
+fn rows_of(screen: &vt100::Screen) -> String {
+    let rows: Vec<String> = screen.rows(0, screen.size().1).collect();
+    rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 /// A place with more examples, so that there are few lines for epochs.
@@ -150,7 +156,7 @@ fn the_view_fits_the_terminal_and_ctrl_c_leaves_it_clean() {
         assert_eq!(screen.contains("───"), cols == 120, "the bar: {screen}");
         assert!(has_styles(&bytes), "{bytes:?}");
         let screen = parser.screen();
-        let last = screen.contents();
+        let last = rows_of(screen);
         for part in ["───", " left", "resident", "time by kernel"] {
             assert!(!last.contains(part), "{part} is left: {last}");
         }

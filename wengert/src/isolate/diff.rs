@@ -3,12 +3,17 @@
 //! Equations are matched by structure, never by the numbers of their values:
 //!
 //! 1. Equations that compute the same expression of the inputs are equal, in any order.
-//! 2. The others are aligned in program order (Myers 1986) by op, attributes and types. A pair
-//!    whose operands are pairs too is equal: only something in front of it differs. Else its
-//!    operands differ.
-//! 3. Equations between such pairs are aligned by the name of the op. Their attributes or types
+//! 2. Of the others, equations of the same op, attributes and types are pairs if the outputs use
+//!    their results in the same way: something in front of them differs.
+//! 3. The rest is aligned in program order (Myers 1986) by op, attributes and types. A pair whose
+//!    operands are pairs too is equal: only something in front of it differs. Else its operands
 //!    differ.
-//! 4. The rest exists on one side only.
+//! 4. Equations between such pairs are aligned by the name of the op. Their attributes or types
+//!    differ.
+//! 5. What is left exists on one side only.
+//!
+//! After one change, the equations in front of it are pairs by step 1 and those behind it by
+//! step 2, also in a row of equal ops.
 //!
 //! Regions of matched equations are compared in the same way. Names of functions, locations and
 //! the order of independent equations make no difference. The cost is that of the alignment:
@@ -158,8 +163,13 @@ pub fn functions(a: &Function, b: &Function) -> Vec<Change> {
             values.insert(*value, b.body.inputs[n]);
         }
     }
+    let outputs = [a, b].map(|f| {
+        let outputs = f.outputs.iter();
+        outputs.map(|o| hashed(&(&o.name, format!("{:?}", o.role)))).collect()
+    });
+    let ends = Ends { inputs: names, outputs };
     let sides = Sides { a: &a.locations, b: &b.locations };
-    sides.bodies(&a.body, &b.body, &mut values, names, "", &mut changes);
+    sides.bodies(&a.body, &b.body, &mut values, ends, "", &mut changes);
     for (n, output) in a.outputs.iter().enumerate() {
         let Some(m) = b.output_index(&output.name, output.role) else { continue };
         if values.get(&a.body.outputs[n]) != Some(&b.body.outputs[m]) {
@@ -196,6 +206,12 @@ fn named(a: Vec<(String, String)>, b: Vec<(String, String)>, changes: &mut Vec<C
     }
 }
 
+/// Hashes of the inputs and outputs of two bodies, which are equal where they correspond.
+struct Ends {
+    inputs: [BTreeMap<ValueId, u64>; 2],
+    outputs: [Vec<u64>; 2],
+}
+
 struct Sides<'a> {
     a: &'a LocationTable,
     b: &'a LocationTable,
@@ -203,31 +219,23 @@ struct Sides<'a> {
 
 impl Sides<'_> {
     /// Compares two bodies. `values` has the values of `a` that correspond to values of `b`, at
-    /// first the inputs; `names` has hashes of the inputs.
+    /// first the inputs.
     fn bodies(
         &self,
         a: &Body,
         b: &Body,
         values: &mut BTreeMap<ValueId, ValueId>,
-        names: [BTreeMap<ValueId, u64>; 2],
+        ends: Ends,
         within: &str,
         changes: &mut Vec<Change>,
     ) {
-        let [names_a, names_b] = names;
+        let Ends { inputs: [names_a, names_b], outputs: [outputs_a, outputs_b] } = ends;
         let (deep_a, deep_b) = (deep(a, names_a), deep(b, names_b));
         let mut matched: Vec<Option<usize>> = vec![None; a.equations.len()];
         let mut taken = vec![false; b.equations.len()];
-        let mut same = vec![false; a.equations.len()];
-        let mut by_hash: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
-        deep_b
-            .iter()
-            .enumerate()
-            .for_each(|(n, hash)| by_hash.entry(*hash).or_default().push_back(n));
-        for (n, hash) in deep_a.iter().enumerate() {
-            if let Some(m) = by_hash.get_mut(hash).and_then(VecDeque::pop_front) {
-                (matched[n], taken[m], same[n]) = (Some(m), true, true);
-            }
-        }
+        pair(&deep_a, &deep_b, &mut matched, &mut taken);
+        let same: Vec<bool> = matched.iter().map(Option::is_some).collect();
+        pair(&uses(a, &outputs_a), &uses(b, &outputs_b), &mut matched, &mut taken);
         for key in [shallow as fn(&Body, &Equation) -> u64, by_name] {
             align(a, b, key, &mut matched, &mut taken);
         }
@@ -264,7 +272,9 @@ impl Sides<'_> {
                     inputs.map(|(n, value)| (*value, hashed(&("input", n)))).collect()
                 });
                 let place = format!("{within}{} region {k}: ", from.op.name());
-                self.bodies(x, y, &mut inner, names, &place, changes);
+                let outputs = [x, y].map(|region| (0..region.outputs.len() as u64).collect());
+                let ends = Ends { inputs: names, outputs };
+                self.bodies(x, y, &mut inner, ends, &place, changes);
                 let outputs: Vec<usize> = (0..x.outputs.len().max(y.outputs.len()))
                     .filter(|o| x.outputs.get(*o).and_then(|v| inner.get(v)) != y.outputs.get(*o))
                     .collect();
@@ -313,6 +323,21 @@ impl Sides<'_> {
     }
 }
 
+/// Matches the unmatched equations of two bodies that have the same hash, in program order.
+fn pair(a: &[u64], b: &[u64], matched: &mut [Option<usize>], taken: &mut [bool]) {
+    let mut by_hash: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
+    for (m, hash) in b.iter().enumerate().filter(|(m, _)| !taken[*m]) {
+        by_hash.entry(*hash).or_default().push_back(m);
+    }
+    for (n, hash) in a.iter().enumerate() {
+        if matched[n].is_none()
+            && let Some(m) = by_hash.get_mut(hash).and_then(VecDeque::pop_front)
+        {
+            (matched[n], taken[m]) = (Some(m), true);
+        }
+    }
+}
+
 /// Aligns the unmatched equations of two bodies by a key, in program order.
 fn align(
     a: &Body,
@@ -354,6 +379,29 @@ fn deep(body: &Body, names: BTreeMap<ValueId, u64>) -> Vec<u64> {
         hashes.push(hash);
         for (n, result) in equation.results.iter().enumerate() {
             values[*result] = hashed(&(hash, n, body.ty(*result)));
+        }
+    }
+    hashes
+}
+
+/// For each equation, a hash of itself without its operands and regions, and of the way in which
+/// the body's outputs use its results.
+fn uses(body: &Body, outputs: &[u64]) -> Vec<u64> {
+    let mut users: IdVec<ValueId, Vec<u64>> = body.values.ids().map(|_| Vec::new()).collect();
+    for (value, name) in body.outputs.iter().zip(outputs) {
+        users[*value].push(hashed(&("output", name)));
+    }
+    let mut hashes = vec![0; body.equations.len()];
+    for (number, equation) in body.equations.iter().enumerate().rev() {
+        let mut of_results = Vec::new();
+        for result in &equation.results {
+            let mut users = std::mem::take(&mut users[*result]);
+            users.sort_unstable();
+            of_results.push(users);
+        }
+        hashes[number] = hashed(&(shallow(body, equation), of_results));
+        for (n, operand) in equation.operands.iter().enumerate() {
+            users[*operand].push(hashed(&(hashes[number], n)));
         }
     }
     hashes

@@ -6,7 +6,6 @@ mod diff;
 mod kernels;
 mod nan;
 mod passes;
-mod probe;
 mod programs;
 mod reduced;
 mod rules;

@@ -66,7 +66,17 @@ fn kernel_within(case: &Case, run: &Run<'_>) -> Result<Option<KernelFault>> {
             None => right = middle,
         }
     }
-    let number = definitions[value].unwrap_or(bad - 1);
+    let mut number = definitions[value].unwrap_or(bad - 1);
+    // A wrong value in front of it may have no effect on the values that the search has compared.
+    let earlier: Vec<ValueId> =
+        body.equations[..number].iter().flat_map(|e| e.results.iter().copied()).collect();
+    if !earlier.is_empty()
+        && let Some((value, _)) = wrong(0, number, &earlier)?
+        && let Some(first) = definitions[value]
+        && wrong(first, first + 1, &body.equations[first].results)?.is_some()
+    {
+        number = first;
+    }
     let equation = &body.equations[number];
     let mut fault = KernelFault {
         origin: Origin::of(equation, &function.locations),

@@ -7,8 +7,9 @@
 //!   that the interpreter finds wrong names the pass, and the least fuel with a wrong result the
 //!   change.
 //! - [`kernel`] finds the first equation whose value differs on a device: by a binary search over
-//!   the equations in program order, whose live values become outputs. It enters loops, branches
-//!   and calls with the values that a run has there.
+//!   the equations in program order, whose live values become outputs. A wrong value in front that
+//!   no live value shows is found by one more run, with all values as outputs. It enters loops,
+//!   branches and calls with the values that a run has there.
 //! - [`device`] does both: first the passes, then the kernels.
 //! - [`rule`] finds the equation with a wrong derivative: each equation is checked alone against
 //!   differences, at the values of the run.
