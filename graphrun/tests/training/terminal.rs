@@ -108,7 +108,7 @@ impl Terminal {
 
 /// The rows of a screen. Progress fills rows with spaces, so `contents` takes them for one line.
 fn rows_of(screen: &vt100::Screen) -> String {
-    let rows: Vec<String> = screen.rows(0, screen.size().1).collect();
+    let rows: Vec<String> = screen.rows(0, screen.size().1.get()).collect();
     rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
