@@ -10,7 +10,7 @@
 //! All of them guarantee:
 //! - **Files are untrusted.** Sizes are checked against the length of the file before any
 //!   allocation, so a few bytes cannot ask for gigabytes. A mismatch is a
-//!   [`Diagnostic`](crate::Diagnostic) that names the file and the place.
+//!   [`Diagnostic`] that names the file and the place.
 //! - **Compressed files have a limit** ([`inflate`]), and available memory is checked before data
 //!   are copied out of a file ([`crate::available_memory`]).
 //! - **Same contents, same bytes.** Names are sorted and no time stamp is written.

@@ -1,7 +1,7 @@
 //! A walk over a run of a function in the interpreter: a visitor sees each equation with the
 //! values of its operands and results, inside loops, branches and calls too.
 //!
-//! The walk computes what [`interpret::run`](wengert_core::interpret::run) computes, to the bit.
+//! The walk computes what [`interpret::run`] computes, to the bit.
 //! It runs the regions of loops, branches and calls itself, so that it knows the step of a loop.
 //! Two ops stay whole: the combiner of a `reduce` runs on single elements in no fixed order, and
 //! the rules of `custom_jvp` and `custom_vjp` are not run at all.
