@@ -183,8 +183,6 @@ fn programs_and_plans_are_compared() {
     let json = graphrun(path, &["diff", "a.ir", "b.ir", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out(&json)).unwrap();
     assert_eq!(json[0]["changes"][0]["kind"], "changed");
-    // Kernels are compared by their code, and a nest of `sub` takes its operands in either order.
-    std::fs::write(path.join("b.ir"), LOG.replace("sub %x, %y", "add %x, %y")).unwrap();
     for (file, plan) in [("a.ir", "a.plan"), ("b.ir", "b.plan")] {
         let compiled = graphrun(path, &["compile", file, "-o", plan]);
         assert!(compiled.status.success(), "{}", error(&compiled));

@@ -108,6 +108,7 @@ word[2]: 2
     assert_eq!(memory["arrays"]["x"]["dtype"], "f32");
     assert!(memory["arrays"]["x"]["least"].as_f64().unwrap() == -0.5);
     place.graphrun(&["data", "inspect", "none.npz"]).failed(2, &["none.npz"]);
+    place.graphrun(&["data", "inspect", "none"]).failed(2, &["has no file of that name"]);
 }
 
 /// A program whose input is a batch of images of 4×4 pixels in colour, flattened by the recipe's

@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use wengert_core::graph::{Body, Equation, Function, Program, ValueId, print};
-use wengert_core::plan::{Account, Plan, Step, account};
+use wengert_core::plan::{Account, Argument, Plan, Step, account};
 use wengert_core::{IdVec, LocationTable};
 
 /// A difference.
@@ -485,7 +485,7 @@ pub fn plans(a: &Plan, b: &Plan) -> Vec<Change> {
 
 /// A kernel of a plan.
 struct Kernel {
-    /// A hash of its code, without names and addresses.
+    /// A hash of its code and operands, without its name and addresses.
     code: u64,
     text: String,
 }
@@ -493,22 +493,31 @@ struct Kernel {
 /// The kernels and copies of a plan in the order of its steps.
 fn kernels(plan: &Plan) -> Vec<Kernel> {
     let mut kernels = Vec::new();
+    let inputs: BTreeMap<_, &str> =
+        plan.inputs.iter().map(|input| (input.value, input.name.as_str())).collect();
     let shape = |value| {
         let value: &wengert_core::plan::Value = &plan.values[value];
         let extents: Vec<String> = value.shape.iter().map(usize::to_string).collect();
         format!("{}[{}]", value.dtype, extents.join(","))
+    };
+    // The inputs of a run have names; other operands are known by their types.
+    let listed = |arguments: &[Argument]| {
+        let one = |argument: &Argument| match inputs.get(&argument.value) {
+            Some(name) => format!("{name}: {}", shape(argument.value)),
+            None => shape(argument.value),
+        };
+        arguments.iter().map(one).collect::<Vec<_>>().join(", ")
     };
     plan.visit(&mut |step| {
         let (code, text) = match step {
             Step::Nest { nest, arguments } => {
                 let mut nest = plan.nests[*nest].clone();
                 let name = std::mem::take(&mut nest.name);
-                let types: Vec<String> = arguments.iter().map(|a| shape(a.value)).collect();
-                (nest.to_string(), format!("nest {name} ({})", types.join(", ")))
+                let operands = listed(arguments);
+                (format!("{nest}{operands}"), format!("nest {name} ({operands})"))
             }
             Step::Call { call, arguments, .. } => {
-                let types: Vec<String> = arguments.iter().map(|a| shape(a.value)).collect();
-                let text = format!("call {} ({})", call.name(), types.join(", "));
+                let text = format!("call {} ({})", call.name(), listed(arguments));
                 (format!("{call:?}{text}"), text)
             }
             Step::Copy { value, .. } => {

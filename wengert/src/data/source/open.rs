@@ -61,6 +61,7 @@ impl From<Arrays> for Opened {
 /// Errors: those of the formats; this build lacks the feature of a format.
 pub fn open(path: impl AsRef<Path>, opening: &Opening) -> Result<Opened> {
     let path = path.as_ref();
+    std::fs::metadata(path).map_err(|error| atomic::cannot("read", path, &error))?;
     let read = || Ok(read_all_within(path, opening.limit)?.into());
     let mut skipped = Vec::new();
     let source: Box<dyn Source> = if let Some((tokenizer, window)) = &opening.text {
@@ -95,7 +96,13 @@ pub fn open(path: impl AsRef<Path>, opening: &Opening) -> Result<Opened> {
             Ok(Format::Safetensors) if opening.stream || length(path) > IN_MEMORY => {
                 Box::new(SafetensorsRows::open(path)?)
             }
-            _ => return read(),
+            Ok(_) => return read(),
+            Err(error) => {
+                return Err(error.help(
+                    "data are an .npy, .npz, .safetensors, .parquet, .csv or .csv.gz file, a \
+                     folder of .npy files or of images, or texts with a tokenizer",
+                ));
+            }
         }
     };
     if opening.stream || bytes(&source.arrays()) > IN_MEMORY {
@@ -203,5 +210,12 @@ mod tests {
         std::fs::create_dir(&empty).unwrap();
         let error = open(&empty, &stream).err().unwrap().to_string();
         assert!(error.contains("has no .npy file"), "{error}");
+        let says = |name: &str, text: &str| {
+            let error = open(folder.path().join(name), &stream).err().unwrap().to_string();
+            assert!(error.contains(text), "{error}");
+        };
+        says("absent", "has no file of that name");
+        std::fs::write(folder.path().join("x.txt"), "1 2").unwrap();
+        says("x.txt", ".parquet");
     }
 }
