@@ -1,6 +1,6 @@
 //! Values for a function of which the user gives some: the others are random.
 
-use crate::cli::ValueArgs;
+use crate::cli::{CaseArgs, ValueArgs};
 use crate::console::Outcome;
 use crate::source::Source;
 use crate::values::{Given, gather};
@@ -19,6 +19,14 @@ pub struct Drawn {
     pub given: Given,
     /// A value for each input of the function, in order.
     pub inputs: Vec<Literal>,
+}
+
+/// Finds values for the function that a command names, as [`draw`] does.
+pub fn draw_case(source: &Source, args: &CaseArgs) -> Outcome<Drawn> {
+    let known = source.binding(&args.function.binds)?;
+    // This refuses a binding of a variable that no function has.
+    source.functions(&known)?;
+    draw(source, source.function()?, &known, &args.values, true)
 }
 
 /// Finds values for a function. Inputs without a value are random, and unbound dimension variables

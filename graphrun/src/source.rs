@@ -1,6 +1,6 @@
 //! `FILE[@func]`: reading programs.
 
-use crate::cli::{DeviceArgs, FunctionArgs, ModelArgs};
+use crate::cli::{CaseArgs, DeviceArgs, FunctionArgs, ModelArgs};
 use crate::console::{Console, Outcome};
 use crate::model::options;
 use crate::policy::PrecisionArgs;
@@ -48,6 +48,11 @@ impl Source {
     /// Reads and verifies the argument of a command.
     pub fn of(args: &FunctionArgs, console: &Console<'_>) -> Outcome<Source> {
         Source::read_with(&args.file, &args.model, &args.binds, console)
+    }
+
+    /// Reads and verifies the function of a case, and applies its precision.
+    pub fn of_case(args: &CaseArgs, console: &Console<'_>) -> Outcome<Source> {
+        Source::of(&args.function, console)?.in_precision(&args.precision)
     }
 
     /// Reads and verifies `FILE[@func]`. A model is imported with these options; if it needs

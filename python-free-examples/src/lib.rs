@@ -8,7 +8,8 @@
 //! - [`convnet`]: a convolutional network that reads MNIST's digits.
 //! - [`crf`]: a linear-chain conditional random field, all of it derivatives of one sum over paths.
 //! - [`deep_equilibrium`]: a network of infinite depth, whose state is the root of an equation.
-//! - [`digits`]: the images of handwritten digits that several examples learn to read.
+//! - [`digits`]: the images of handwritten digits that several examples learn to read, and the
+//!   first network that does.
 //! - [`dqn`]: Q-learning by a deep network, with a replay memory and a target network.
 //! - [`graph_network`]: messages along the edges of a graph that is an input, on the friendships of
 //!   a karate club.

@@ -1,6 +1,6 @@
 //! Arguments of `bench`.
 
-use super::{DeviceArgs, FunctionArgs, ValueArgs};
+use super::{DeviceArgs, FunctionArgs, ValueArgs, positive};
 use crate::policy::PrecisionArgs;
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -89,11 +89,4 @@ fn choices(text: &str) -> Result<Box<Variant>, String> {
         let line = message.lines().next().unwrap_or_default();
         line.strip_prefix("error: ").unwrap_or(line).to_owned()
     })
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it is a number above 0".into()),
-    }
 }

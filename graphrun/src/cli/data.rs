@@ -3,7 +3,7 @@
 use super::ReadingArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use wengert::data::source::Opening;
+use wengert::data::source::{ImageOptions, Opening};
 use wengert::recipe::Blocks;
 
 /// How data are read, options of several commands.
@@ -37,7 +37,11 @@ impl SourceArgs {
         Opening {
             stream: self.stream,
             limit: reading.limit(),
-            images: (self.image_size, if self.grey { 1 } else { 3 }, self.skip_damaged),
+            images: ImageOptions {
+                size: self.image_size,
+                channels: if self.grey { 1 } else { 3 },
+                skip_damaged: self.skip_damaged,
+            },
             text: self.tokenizer.clone().zip(self.window),
         }
     }

@@ -1,7 +1,6 @@
 //! Arguments of the commands that find the part of a program at fault.
 
-use super::{FunctionArgs, ValueArgs};
-use crate::policy::PrecisionArgs;
+use super::CaseArgs;
 use clap::{ArgGroup, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,15 +9,9 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = "Exit status: 1 if a non-finite value is found, 0 if there is none.")]
 pub struct NanArgs {
-    /// The function.
+    /// The function, its inputs and the precision.
     #[command(flatten)]
-    pub function: FunctionArgs,
-    /// The inputs and variables. Inputs without a value are random.
-    #[command(flatten)]
-    pub values: ValueArgs,
-    /// The precision.
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub case: CaseArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -28,15 +21,9 @@ pub struct NanArgs {
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("failure").required(true).multiple(true))]
 pub struct ReduceArgs {
-    /// The function.
+    /// The function, its inputs and the precision.
     #[command(flatten)]
-    pub function: FunctionArgs,
-    /// The inputs and variables. Inputs without a value are random.
-    #[command(flatten)]
-    pub values: ValueArgs,
-    /// The precision.
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub case: CaseArgs,
     /// The failure: a run on the device ends with an error whose message has this text. With --cmd,
     /// the command prints the text.
     #[arg(long, value_name = "TEXT", group = "failure")]

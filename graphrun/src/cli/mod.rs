@@ -14,6 +14,7 @@ mod report;
 mod reports;
 mod run;
 
+use crate::policy::PrecisionArgs;
 pub use bench::*;
 use clap::{Args, Parser, Subcommand};
 pub use data::*;
@@ -175,6 +176,20 @@ pub struct ValueArgs {
     pub reading: ReadingArgs,
 }
 
+/// A function, its inputs and the precision: what a command checks or searches.
+#[derive(Args, Clone, Debug)]
+pub struct CaseArgs {
+    /// The function.
+    #[command(flatten)]
+    pub function: FunctionArgs,
+    /// The inputs and variables. Inputs without a value are random.
+    #[command(flatten)]
+    pub values: ValueArgs,
+    /// The precision.
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+}
+
 /// Options of the commands that read data.
 #[derive(Args, Clone, Debug)]
 pub struct ReadingArgs {
@@ -245,4 +260,12 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     let value = value * (1u64 << shift) as f64;
     let good = shift > 0 && value.is_finite() && (0.0..9e18).contains(&value);
     if good { Ok(value.round() as u64) } else { Err(wrong()) }
+}
+
+/// Parses a finite number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("it is a number above 0, such as 0.01".into()),
+    }
 }

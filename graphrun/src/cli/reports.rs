@@ -1,6 +1,6 @@
 //! Arguments of the commands that print, check and test.
 
-use super::{FunctionArgs, ModelArgs, ValueArgs, bytes};
+use super::{CaseArgs, FunctionArgs, ModelArgs, ValueArgs, bytes, positive};
 use crate::policy::PrecisionArgs;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -85,15 +85,9 @@ pub struct DumpArgs {
 /// Arguments of `check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// The function. The default is all functions.
+    /// The function, its inputs and the precision.
     #[command(flatten)]
-    pub function: FunctionArgs,
-    /// The inputs and variables. Inputs without a value are random.
-    #[command(flatten)]
-    pub values: ValueArgs,
-    /// The precision.
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub case: CaseArgs,
     /// Narrow a failed check down: to a change of a pass, to the first equation whose value differs
     /// on the device, or to the equation whose derivative is wrong. With --precision, also to the
     /// first equation whose value the policy changes beyond the tolerance.
@@ -104,32 +98,19 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-fn error(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("an error is a number above 0, such as 1e-2".into()),
-    }
-}
-
 /// Arguments of `precision`.
 #[derive(Args, Debug)]
 pub struct CertificateArgs {
-    /// The function.
+    /// The function, its inputs and the precision.
     #[command(flatten)]
-    pub function: FunctionArgs,
-    /// The inputs and variables. Inputs without a value are random.
-    #[command(flatten)]
-    pub values: ValueArgs,
-    /// The precision.
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub case: CaseArgs,
     /// Device whose results are compared: cpu, cuda[:N], emulator, interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// With --precision: find the cheapest set of equations to keep in f32 for an observed error of
     /// at most E, relative to the greatest magnitude of each output. The certificate is that of the
     /// function with these equations in f32.
-    #[arg(long, value_name = "E", requires = "precision", value_parser = error)]
+    #[arg(long, value_name = "E", requires = "precision", value_parser = positive)]
     pub within: Option<f64>,
     /// Number of equations to list, those that contribute most to the estimates.
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -16,8 +16,8 @@ use wengert::{Binding, Device, Session};
 /// small.
 pub fn run(args: &CheckArgs, console: &mut Console<'_>) -> Outcome {
     // Reading includes verification.
-    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
-    let known = source.binding(&args.function.binds)?;
+    let source = Source::of_case(&args.case, console)?;
+    let known = source.binding(&args.case.function.binds)?;
     let functions = source.functions(&known)?;
     let mut status = Status::Good;
     let mut reports = Vec::new();
@@ -77,7 +77,7 @@ fn locate(
     console: &Console<'_>,
 ) -> Outcome<Located> {
     let mut located = Located::new();
-    let drawn = draw(source, function, known, &args.values, single)?;
+    let drawn = draw(source, function, known, &args.case.values, single)?;
     let case = Case::plain(&drawn.function, &drawn.inputs)?;
     let failed = findings.iter().filter(|(_, finding)| matches!(finding, Finding::Bad(_)));
     for (name, _) in failed {
@@ -85,7 +85,7 @@ fn locate(
             Ok(device) => Session::open(device)
                 .and_then(|session| bisect::device(&case, session.target(), &bisect::on(device))),
             Err(_) if name == "derivatives" => {
-                bisect::rule(&case, args.values.seed, &check::Autodiff)
+                bisect::rule(&case, args.case.values.seed, &check::Autodiff)
             }
             // The check of indices names the lookup.
             Err(_) => continue,
@@ -99,10 +99,10 @@ fn locate(
         };
         located.insert(name.clone(), text);
     }
-    if args.precision.policy()?.is_some() {
-        let plain = Source::of(&args.function, console)?;
+    if args.case.precision.policy()?.is_some() {
+        let plain = Source::of(&args.case.function, console)?;
         let without = plain.file()?.program.get(&function.name)?;
-        let without = draw(&plain, without, known, &args.values, single)?;
+        let without = draw(&plain, without, known, &args.case.values, single)?;
         let without = Case::plain(&without.function, &without.inputs)?;
         let text = match bisect::precision(&without, &case)? {
             Some(fault) => fault.to_string(),
@@ -122,11 +122,11 @@ fn check_function(
 ) -> Outcome<(Binding, Findings)> {
     let verified = Finding::Good("the verifier accepts it".into());
     let mut findings = vec![("verifier".to_string(), verified)];
-    let drawn = draw(source, function, known, &args.values, single)?;
+    let drawn = draw(source, function, known, &args.case.values, single)?;
     let (bound, given, inputs) = (drawn.function, drawn.given, drawn.inputs);
     findings.push((
         "derivatives".into(),
-        match check::derivatives(&bound, &inputs, args.values.seed) {
+        match check::derivatives(&bound, &inputs, args.case.values.seed) {
             Ok(finding) => finding,
             // From the interpreter: there is not enough memory.
             Err(error) if error.kind == Kind::Device => return Err(error.into()),

@@ -2,7 +2,7 @@
 
 use crate::cli::NanArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::drawn::draw;
+use crate::drawn::draw_case;
 use crate::source::Source;
 use serde_json::{Value, json};
 use wengert::isolate::nan::{Finding, Made, first_non_finite};
@@ -10,11 +10,9 @@ use wengert::isolate::nan::{Finding, Made, first_non_finite};
 /// Runs the function in the interpreter. Inputs without a value are random, and unbound dimension
 /// variables are small.
 pub fn run(args: &NanArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
-    let known = source.binding(&args.function.binds)?;
+    let source = Source::of_case(&args.case, console)?;
     let function = source.function()?;
-    source.functions(&known)?;
-    let drawn = draw(&source, function, &known, &args.values, true)?;
+    let drawn = draw_case(&source, &args.case)?;
     let found = first_non_finite(&drawn.function, &drawn.inputs)
         .map_err(|error| source.shown(error, console))?;
     if args.json {

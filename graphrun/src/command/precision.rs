@@ -2,7 +2,7 @@
 
 use crate::cli::CertificateArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::drawn::draw;
+use crate::drawn::draw_case;
 use crate::source::Source;
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
@@ -15,18 +15,16 @@ use wengert::{Binding, Device, Diagnostic};
 /// Certifies the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
 pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
-    let mut source = Source::of(&args.function, console)?;
-    let known = source.binding(&args.function.binds)?;
+    let mut source = Source::of(&args.case.function, console)?;
     let device: Device = args.device.parse()?;
     let mut kept = None;
     if let Some(within) = args.within {
-        let policy = args.precision.policy()?.ok_or_else(|| {
+        let policy = args.case.precision.policy()?.ok_or_else(|| {
             Diagnostic::new("--precision f32 rounds nothing to halves, so --within has no choice")
                 .help("give --precision bf16 or f16")
         })?;
         let function = source.function()?;
-        source.functions(&known)?;
-        let drawn = draw(&source, function, &known, &args.values, true)?;
+        let drawn = draw_case(&source, &args.case)?;
         let (program, binding) = (&source.file()?.program, &drawn.given.binding);
         // Mistakes of the exceptions are those of the whole program.
         policy.apply_to_program(program)?;
@@ -35,11 +33,10 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     }
     source = match &kept {
         Some(kept) => source.under(&kept.policy)?,
-        None => source.in_precision(&args.precision)?,
+        None => source.in_precision(&args.case.precision)?,
     };
     let function = source.function()?;
-    source.functions(&known)?;
-    let drawn = draw(&source, function, &known, &args.values, true)?;
+    let drawn = draw_case(&source, &args.case)?;
     let (name, binding) = (&function.name, &drawn.given.binding);
     let program = &source.file()?.program;
     let certificate = certify_on(device, program, name, binding, &drawn.inputs)?;

@@ -2,7 +2,7 @@
 
 use crate::cli::ReduceArgs;
 use crate::console::{Console, Outcome, Status};
-use crate::drawn::draw;
+use crate::drawn::draw_case;
 use crate::source::Source;
 use crate::table::counted;
 use std::fmt::Write as _;
@@ -27,11 +27,9 @@ const INLINE: usize = 400;
 /// Shrinks the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
 pub fn run(args: &ReduceArgs, console: &mut Console<'_>) -> Outcome {
-    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
-    let known = source.binding(&args.function.binds)?;
+    let source = Source::of_case(&args.case, console)?;
     let function = source.function()?;
-    source.functions(&known)?;
-    let drawn = draw(&source, function, &known, &args.values, true)?;
+    let drawn = draw_case(&source, &args.case)?;
     let case = Case::plain(&drawn.function, &drawn.inputs)?;
     let mut failure = Failure::new(args)?;
     let (before, limits) = (size(&case), Limits { attempts: args.attempts });
@@ -157,7 +155,7 @@ enum Failure {
 
 impl Failure {
     fn new(args: &ReduceArgs) -> Outcome<Failure> {
-        let seed = args.values.seed;
+        let seed = args.case.values.seed;
         if let Some(command) = &args.cmd {
             if !command.contains("{}") {
                 return Err(diagnostic!("`--cmd {command}` does not name the file")

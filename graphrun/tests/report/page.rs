@@ -183,3 +183,14 @@ fn loops_and_large_functions_have_a_report() {
     let why = found["certificate"]["none"].as_str().unwrap();
     assert!(why.contains("has 324") && why.contains("smaller dimensions"), "{why}");
 }
+
+#[test]
+fn every_equation_has_a_source_line() {
+    let folder = network();
+    let found = report(folder.path(), &[]);
+    let equations = list(&found["anatomy"], "equations");
+    // Constants have that of the first equation that uses them.
+    assert!(equations.iter().any(|equation| equation["op"] == "constant"));
+    let without: Vec<_> = equations.iter().filter(|e| number(e, "line") == 0).collect();
+    assert!(without.is_empty(), "{without:?}");
+}

@@ -146,8 +146,8 @@ fn a_certificate_says_what_it_takes() {
         place.graphrun(&all).failed(2, says);
     };
     refused(&["--within", "1e-2"], &["--precision <DTYPE>"]);
-    refused(&["--precision", "bf16", "--within", "0"], &["an error is a number above 0"]);
-    refused(&["--precision", "bf16", "--within", "inf"], &["an error is a number above 0"]);
+    refused(&["--precision", "bf16", "--within", "0"], &["it is a number above 0"]);
+    refused(&["--precision", "bf16", "--within", "inf"], &["it is a number above 0"]);
     refused(&["--precision", "f32", "--within", "1e-2"], &["--within has no choice", "bf16"]);
     refused(&["--keep-f32-equation", "loss:0"], &["--precision <DTYPE>"]);
     refused(&["--params", "none.npz"], &["none.npz"]);

@@ -25,23 +25,31 @@
 //! loop or a branch is a step too, which costs nothing beside its nested steps. Positions in the
 //! lists are the numbers by which the entries name each other.
 
+mod equations;
 mod flow;
+mod kernels;
 mod memory;
 mod modules;
+mod ports;
 
+pub use equations::Equation;
+pub use kernels::Kernel;
 pub use memory::{Buffer, Memory};
 pub use modules::Part;
+pub use ports::Port;
 
 use crate::session::Session;
-use flow::{Flow, Origin};
+use equations::{Table, equations};
+use kernels::kernels;
+use ports::{inputs, outputs};
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use wengert_compiler::kernels::cost::{Cost, Rates};
-use wengert_compiler::pipeline::{Bound, Explained, Fate, Options, passes};
-use wengert_core::graph::{Function, InputRole, OutputRole, Owner, Program, print_equations};
-use wengert_core::plan::{Plan, Step, follower};
-use wengert_core::{Binding, Id, Literal, Location, Result, Target, Verified};
+use wengert_compiler::kernels::cost::Rates;
+use wengert_compiler::pipeline::{Bound, Options};
+use wengert_core::graph::Program;
+use wengert_core::plan::Plan;
+use wengert_core::{Binding, Literal, Result, Target, Verified};
 
 /// Most characters of an equation's or a step's text: constants may have any number of elements.
 const LONGEST_LINE: usize = 1000;
@@ -81,91 +89,6 @@ pub struct Anatomy {
     /// The plan.
     #[serde(skip)]
     pub plan: Verified<Plan>,
-}
-
-/// An input or an output.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Port {
-    /// Its name.
-    pub name: String,
-    /// `input`, `param`, `state` or `key`; `output` or `state`.
-    pub role: &'static str,
-    /// Its type.
-    pub ty: String,
-    /// Bytes of its elements.
-    pub bytes: u64,
-    /// Of an output the equation that computes it; none if it is an input.
-    pub equation: Option<usize>,
-}
-
-/// An equation.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Equation {
-    /// Name of the op.
-    pub op: String,
-    /// Its text, without regions.
-    pub text: String,
-    /// The file of its source line.
-    pub file: Option<usize>,
-    /// Its source line; 0 if it is not known.
-    pub line: u32,
-    /// The rules that derived it from its source line, outermost first; empty if none did.
-    pub rule: String,
-    /// Its module, if one is known.
-    pub module: Option<usize>,
-    /// Its part.
-    pub part: Part,
-    /// Of an equation that derivatives made the forward equation that it was derived from.
-    pub link: Option<usize>,
-    /// The equation that has the region which it is in.
-    pub within: Option<usize>,
-    /// The number of that region.
-    pub region: Option<usize>,
-    /// The callee that it is in.
-    pub callee: Option<String>,
-    /// Sources of its operands: `n` is equation n, `-1 - i` is input i. Values of a region that no
-    /// single value outside stands for have none.
-    pub operands: Vec<i64>,
-    /// Bytes of its results.
-    pub bytes: u64,
-    /// The kernels that compute it.
-    pub kernels: Vec<usize>,
-    /// Why it has no kernel.
-    pub reason: Option<String>,
-}
-
-/// A step of the plan.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Kernel {
-    /// The nest's number and name, or the call and its extents.
-    pub name: String,
-    /// `nest`, `call`, `copy`, `loop` or `branch`.
-    pub kind: &'static str,
-    /// Its text, without nested steps.
-    pub text: String,
-    /// Its nest.
-    pub nest: Option<usize>,
-    /// The equations that it computes, perhaps in part.
-    pub equations: Vec<usize>,
-    /// The step that contains it.
-    pub within: Option<usize>,
-    /// The number of times that it runs, if every loop around it runs to its limit.
-    pub times: u64,
-    /// Scalar operations of one run of it. A fused multiply-add counts as two.
-    pub operations: u64,
-    /// Bytes that it reads in one run, each buffer once.
-    pub read: u64,
-    /// Bytes that it writes in one run.
-    pub written: u64,
-    /// Seconds of one run at the rates of the roofline.
-    pub predicted: f64,
-    /// The product on whose tiles it may run, within the product's own time.
-    pub follows: Option<usize>,
-    /// Measured seconds in one run of the function.
-    pub seconds: Option<f64>,
-    /// Number of steps that were measured together, since they run one nest. The time is divided
-    /// among them.
-    pub shared: usize,
 }
 
 /// Rates of a machine per second, in round numbers.
@@ -256,24 +179,6 @@ impl Anatomy {
     }
 }
 
-/// Texts, each once.
-#[derive(Default)]
-struct Table {
-    entries: Vec<String>,
-    positions: BTreeMap<String, usize>,
-}
-
-impl Table {
-    fn position(&mut self, text: &str) -> usize {
-        if let Some(known) = self.positions.get(text) {
-            return *known;
-        }
-        self.positions.insert(text.to_owned(), self.entries.len());
-        self.entries.push(text.to_owned());
-        self.entries.len() - 1
-    }
-}
-
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -283,172 +188,4 @@ fn short(text: &str, most: usize) -> String {
 
 fn bytes_of(ty: &wengert_core::TensorType) -> u64 {
     ty.bytes().map_or(0, |bytes| bytes as u64)
-}
-
-fn inputs(function: &Function) -> Vec<Port> {
-    let port = |(n, input): (usize, &wengert_core::graph::Input)| {
-        let ty = function.input_type(n);
-        let role = match input.role {
-            InputRole::Input => "input",
-            role => role.name(),
-        };
-        Port {
-            name: input.name.clone(),
-            role,
-            ty: ty.to_string(),
-            bytes: bytes_of(ty),
-            equation: None,
-        }
-    };
-    function.inputs.iter().enumerate().map(port).collect()
-}
-
-fn outputs(function: &Function) -> Vec<Port> {
-    let flow = Flow::of(function);
-    let port = |(n, output): (usize, &wengert_core::graph::Output)| {
-        let ty = function.output_type(n);
-        let role = if output.role == OutputRole::State { "state" } else { "output" };
-        let equation = match flow.outputs[n] {
-            Origin::Equation(number) => Some(number),
-            Origin::Input(_) | Origin::Inside => None,
-        };
-        Port { name: output.name.clone(), role, ty: ty.to_string(), bytes: bytes_of(ty), equation }
-    };
-    function.outputs.iter().enumerate().map(port).collect()
-}
-
-fn equations(
-    function: &Function,
-    explained: &Explained,
-    files: &mut Table,
-    modules: &mut Table,
-) -> Vec<Equation> {
-    let flow = Flow::of(function);
-    let places = modules::places(function, &flow);
-    let texts = print_equations(function);
-    let numbered = function.numbered();
-    let mut equations = Vec::with_capacity(numbered.len());
-    for (number, found) in numbered.into_iter().enumerate() {
-        let id = found.equation.location;
-        let (file, line) = match function.locations.origin(id) {
-            Location::Source { file, line, .. } => (Some(files.position(file)), *line),
-            _ => (None, 0),
-        };
-        let described = function.locations.describe(id);
-        let rule = described.rsplit_once(" of ").map_or("", |(rules, _)| rules);
-        let (within, region, callee) = match found.owner {
-            Owner::Function => (None, None, None),
-            Owner::Callee(name) => (None, None, Some(name.to_owned())),
-            Owner::Region { equation, region } => (Some(equation), Some(region), None),
-        };
-        let operand = |origin: &Origin| match origin {
-            Origin::Equation(n) => i64::try_from(*n).ok(),
-            Origin::Input(n) => i64::try_from(*n).ok().map(|n| -1 - n),
-            Origin::Inside => None,
-        };
-        let (kernels, reason) = match &explained.fates[number] {
-            Fate::Steps(steps) => (steps.clone(), None),
-            Fate::Removed(pass) => (Vec::new(), Some(removed(pass))),
-            Fate::NoStep => (
-                Vec::new(),
-                Some("No kernel: its result is a constant, or describes bytes that exist.".into()),
-            ),
-        };
-        let module = &places.modules[number];
-        let results = found.equation.results.iter();
-        equations.push(Equation {
-            op: found.equation.op.name().into(),
-            text: short(&texts[number], LONGEST_LINE),
-            file,
-            line,
-            rule: rule.into(),
-            module: (!module.is_empty()).then(|| modules.position(module)),
-            part: places.parts[number],
-            link: places.links[number],
-            within,
-            region,
-            callee,
-            operands: flow.operands[number].iter().filter_map(operand).collect(),
-            bytes: results.map(|v| bytes_of(found.body.ty(*v))).fold(0, u64::saturating_add),
-            kernels,
-            reason,
-        });
-    }
-    equations
-}
-
-/// The sentence for an equation that a pass removed.
-fn removed(name: &str) -> String {
-    if name == "dce" {
-        return "Nothing needs its result, or rewrites replaced what used it: the pass `dce` \
-                removed it."
-            .into();
-    }
-    let doc = passes().into_iter().find(|pass| pass.name == name).map_or("", |pass| pass.doc);
-    format!("The pass `{name}` removed it. {doc}")
-}
-
-fn kernels(plan: &Plan, steps: Vec<Vec<usize>>, rates: &Rates) -> Vec<Kernel> {
-    let mut found = Vec::with_capacity(steps.len());
-    block(plan, &plan.steps, None, 1, rates, &mut found);
-    for (kernel, equations) in found.iter_mut().zip(steps) {
-        kernel.equations = equations;
-    }
-    found
-}
-
-/// Adds the steps of a block, each of which runs `times` times.
-fn block(
-    plan: &Plan,
-    steps: &[Step],
-    within: Option<usize>,
-    times: u64,
-    rates: &Rates,
-    found: &mut Vec<Kernel>,
-) {
-    let mut before: Option<(usize, &Step)> = None;
-    for step in steps {
-        let number = found.len();
-        let (kind, name, nest) = match step {
-            Step::Nest { nest, .. } => {
-                ("nest", format!("{nest} {}", plan.nests[*nest].name), Some(nest.index()))
-            }
-            Step::Call { call, .. } => ("call", call.description(), None),
-            Step::Copy { .. } => ("copy", "copy".into(), None),
-            Step::Loop(l) => {
-                ("loop", format!("loop {}, at most {} times", l.id, l.trip.limit()), None)
-            }
-            Step::If { .. } => ("branch", "if".into(), None),
-            Step::Switch { arms, .. } => ("branch", format!("switch of {}", arms.len()), None),
-        };
-        let follows = before
-            .filter(|(_, product)| follower(plan, product, step).is_some())
-            .map(|(product, _)| product);
-        let cost = Cost::of_step(plan, step);
-        let text = wengert_core::plan::print::StepText(plan, step).to_string();
-        found.push(Kernel {
-            name,
-            kind,
-            text: short(&text, LONGEST_LINE),
-            nest,
-            equations: Vec::new(),
-            within,
-            times,
-            operations: cost.operations,
-            read: cost.read,
-            written: cost.written,
-            predicted: rates.seconds_of_step(plan, step),
-            follows,
-            seconds: None,
-            shared: 1,
-        });
-        let inside = match step {
-            Step::Loop(l) => times.saturating_mul(l.trip.limit()),
-            _ => times,
-        };
-        for steps in step.blocks() {
-            block(plan, steps, Some(number), inside, rates, found);
-        }
-        before = Some((number, step));
-    }
 }

@@ -4,15 +4,16 @@
 //! draws them.
 //!
 //! The names of nodes are paths: an equation is in the group of its source file and line, and the
-//! equations of a region are in the group of their loop or branch.
+//! equations of a region are in the group of their loop or branch. A constant without a source line
+//! is in the group of the first equation that uses it.
 
 use super::proto::{
     Attribute, AttributeContent, AttributeList, Dim, GraphDef, Node, Shape, Versions,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
-use wengert_core::graph::{Body, Equation, Function, ValueId};
-use wengert_core::{Location, LocationTable, TensorType};
+use wengert_core::graph::{Body, Function, ValueId};
+use wengert_core::{Location, LocationId, LocationTable, TensorType};
 
 /// The graph of a function.
 pub(super) fn of(function: &Function) -> GraphDef {
@@ -45,9 +46,16 @@ struct Nodes<'a> {
 impl Nodes<'_> {
     /// Adds the equations of a body within a group. `made` has the name of each value.
     fn body(&mut self, body: &Body, group: &str, made: &mut BTreeMap<ValueId, String>) {
+        let mut users: BTreeMap<ValueId, LocationId> = BTreeMap::new();
         for equation in &body.equations {
-            let name =
-                format!("{}{}_{}", self.group(equation, group), equation.op.name(), self.count);
+            for value in &equation.operands {
+                users.entry(*value).or_insert(equation.location);
+            }
+        }
+        for equation in &body.equations {
+            let user = equation.results.first().and_then(|result| users.get(result));
+            let group = self.group(equation.location, user.copied(), group);
+            let name = format!("{group}{}_{}", equation.op.name(), self.count);
             self.count += 1;
             let inputs: Vec<String> =
                 equation.operands.iter().map(|value| made[value].clone()).collect();
@@ -79,14 +87,19 @@ impl Nodes<'_> {
         }
     }
 
-    /// The group of an equation: the file and line of its origin, within the group of its region.
-    fn group(&self, equation: &Equation, group: &str) -> String {
-        match self.locations.origin(equation.location) {
-            Location::Source { file, line, .. } => {
+    /// The group of an equation: the file and line of its origin or else of its first user, within
+    /// the group of its region.
+    fn group(&self, location: LocationId, user: Option<LocationId>, group: &str) -> String {
+        let source = |id| match self.locations.origin(id) {
+            Location::Source { file, line, .. } => Some((file, line)),
+            _ => None,
+        };
+        match source(location).or_else(|| source(user?)) {
+            Some((file, line)) => {
                 let file = Path::new(&**file).file_name().unwrap_or_default();
                 format!("{group}{}/{line}/", plain(&file.to_string_lossy()))
             }
-            _ => group.to_owned(),
+            None => group.to_owned(),
         }
     }
 
@@ -122,4 +135,27 @@ fn shape(ty: &TensorType) -> Shape {
 fn plain(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     name.chars().map(|c| if allowed(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn constants_are_in_the_group_of_their_first_user() {
+        let mut program = Program::new();
+        program
+            .function("f", |f| {
+                let x = f.input("x", f32("4"));
+                f.output("y", (x * 0.25f32).exp());
+            })
+            .unwrap();
+        let graph = of(program.get("f").unwrap());
+        let constant = graph.node.iter().find(|node| node.op == "constant").unwrap();
+        let group = constant.name.rsplit_once('/').unwrap().0;
+        assert!(group.starts_with("graph.rs/"), "{group}");
+        let users = graph.node.iter().filter(|node| node.input.contains(&constant.name));
+        assert!(users.take(1).all(|user| user.name.starts_with(group)), "{group}");
+    }
 }

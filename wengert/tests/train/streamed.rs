@@ -3,20 +3,20 @@
 
 use crate::{contents, data, program, recipe};
 use std::path::Path;
-use wengert::data::source::{NpyFiles, SafetensorsRows, Source};
+use wengert::data::source::{RawArrays, Source};
 use wengert::data::{Arrays, npy, safetensors};
 use wengert::recipe::{Batches, Blocks, Cadence, LastBatch, Length, Recipe};
 use wengert::train::{Allow, Event, Options, Report, TrainError, evaluate, train};
 use wengert::{Device, Literal, Session};
 
 /// The arrays as .npy files of a folder, and as a .safetensors file.
-fn files(arrays: &Arrays, folder: &Path) -> (NpyFiles, SafetensorsRows) {
+fn files(arrays: &Arrays, folder: &Path) -> (RawArrays, RawArrays) {
     for (name, array) in arrays {
         npy::write(folder.join(format!("{name}.npy")), array).unwrap();
     }
     let file = folder.join("all.safetensors");
     safetensors::write(&file, arrays.iter().map(|(k, v)| (k.as_str(), v))).unwrap();
-    (NpyFiles::open(folder).unwrap(), SafetensorsRows::open(&file).unwrap())
+    (RawArrays::open(folder).unwrap(), RawArrays::open(&file).unwrap())
 }
 
 fn run(

@@ -16,7 +16,7 @@
 //! row. [`ImageOptions::skip_damaged`] decodes every image when the folder is opened and leaves
 //! the damaged ones out, so that rows keep their numbers from then on.
 
-use super::{ArrayType, Source, checked, missing};
+use super::{ArrayType, ImageOptions, Source, checked, missing};
 use crate::atomic::{self, cannot};
 use crate::data::map::Map;
 use crate::data::text;
@@ -33,25 +33,6 @@ pub const LABELS: &str = "labels.csv";
 
 /// Bytes of a decoded image, at most.
 const LARGEST: u64 = 256 << 20;
-
-/// How images are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ImageOptions {
-    /// Height and width that each image is resized to (by a triangular filter). Without it, each
-    /// image must have the size of the first one.
-    pub size: Option<(usize, usize)>,
-    /// Channels: 3 (red, green, blue) or 1 (grey).
-    pub channels: usize,
-    /// Leave damaged images out.
-    pub skip_damaged: bool,
-}
-
-impl Default for ImageOptions {
-    /// In colour, as large as they are; a damaged image is an error.
-    fn default() -> Self {
-        ImageOptions { size: None, channels: 3, skip_damaged: false }
-    }
-}
 
 /// A folder of images with labels.
 #[derive(Debug)]

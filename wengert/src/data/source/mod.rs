@@ -6,8 +6,8 @@
 //!
 //! | source | of | arrays | feature |
 //! |---|---|---|---|
-//! | [`NpyFiles`] | an .npy file, or a folder of them | one for each file | |
-//! | [`SafetensorsRows`] | a .safetensors file | its tensors | |
+//! | [`RawArrays`] | an .npy file, or a folder of them | one for each file | |
+//! | | a .safetensors file | its tensors | |
 //! | `ParquetTable` | a .parquet file | its columns | `parquet` |
 //! | `ImageFolder` | a folder of images | `image` and `label` | `images` |
 //! | `TokenWindows` | text files and a tokenizer | `tokens` and `targets` | `text` |
@@ -23,22 +23,19 @@
 
 #[cfg(feature = "images")]
 mod images;
-mod npy;
 mod open;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod raw;
-mod safetensors;
 #[cfg(feature = "text")]
 mod tokens;
 
 #[cfg(feature = "images")]
-pub use images::{ImageFolder, ImageOptions};
-pub use npy::NpyFiles;
-pub use open::{IN_MEMORY, Opened, Opening, open};
+pub use images::ImageFolder;
+pub use open::{IN_MEMORY, ImageOptions, Opened, Opening, open};
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetTable;
-pub use safetensors::SafetensorsRows;
+pub use raw::RawArrays;
 #[cfg(feature = "text")]
 pub use tokens::TokenWindows;
 

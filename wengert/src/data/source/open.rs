@@ -6,7 +6,7 @@ use super::ImageFolder;
 use super::ParquetTable;
 #[cfg(feature = "text")]
 use super::TokenWindows;
-use super::{NpyFiles, SafetensorsRows, Source, bytes, read_whole};
+use super::{RawArrays, Source, bytes, read_whole};
 use crate::atomic;
 use crate::data::inflate::InflateLimit;
 use crate::data::{Arrays, Format, read_all_within};
@@ -23,9 +23,8 @@ pub struct Opening {
     pub stream: bool,
     /// Limit on compressed files.
     pub limit: InflateLimit,
-    /// Images: height and width, if they are resized; 3 channels, or 1; whether damaged ones are
-    /// left out (see `ImageOptions`).
-    pub images: (Option<(usize, usize)>, usize, bool),
+    /// How images are read.
+    pub images: ImageOptions,
     /// Texts: the file of a tokenizer, and the tokens of a window.
     pub text: Option<(PathBuf, usize)>,
 }
@@ -34,7 +33,26 @@ impl Default for Opening {
     /// Small data are read into memory; images are in colour and as large as they are.
     fn default() -> Self {
         let limit = InflateLimit::default();
-        Opening { stream: false, limit, images: (None, 3, false), text: None }
+        Opening { stream: false, limit, images: ImageOptions::default(), text: None }
+    }
+}
+
+/// How images are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImageOptions {
+    /// Height and width that each image is resized to (by a triangular filter). Without it, each
+    /// image must have the size of the first one.
+    pub size: Option<(usize, usize)>,
+    /// Channels: 3 (red, green, blue) or 1 (grey).
+    pub channels: usize,
+    /// Leave damaged images out.
+    pub skip_damaged: bool,
+}
+
+impl Default for ImageOptions {
+    /// In colour, as large as they are; a damaged image is an error.
+    fn default() -> Self {
+        ImageOptions { size: None, channels: 3, skip_damaged: false }
     }
 }
 
@@ -71,7 +89,7 @@ pub fn open(path: impl AsRef<Path>, opening: &Opening) -> Result<Opened> {
             if !opening.stream && npy_bytes(path)? <= IN_MEMORY {
                 return read();
             }
-            Box::new(NpyFiles::open(path)?)
+            Box::new(RawArrays::open(path)?)
         } else {
             match images(path, opening, &mut skipped)? {
                 Some(images) => images,
@@ -83,20 +101,9 @@ pub fn open(path: impl AsRef<Path>, opening: &Opening) -> Result<Opened> {
         parquet(path)?
     } else {
         match Format::of(path) {
-            Ok(Format::Npz | Format::Csv) if opening.stream => {
-                return Err(diagnostic!(
-                    "the rows of `{}` cannot be read one by one",
-                    path.display()
-                )
-                .help("write .npy files, a .safetensors or a .parquet file"));
-            }
-            Ok(Format::Npy) if opening.stream || length(path) > IN_MEMORY => {
-                Box::new(NpyFiles::open(path)?)
-            }
-            Ok(Format::Safetensors) if opening.stream || length(path) > IN_MEMORY => {
-                Box::new(SafetensorsRows::open(path)?)
-            }
-            Ok(_) => return read(),
+            Ok(Format::Npz | Format::Csv) if !opening.stream => return read(),
+            Ok(_) if !opening.stream && length(path) <= IN_MEMORY => return read(),
+            Ok(_) => Box::new(RawArrays::open(path)?),
             Err(error) => {
                 return Err(error.help(
                     "data are an .npy, .npz, .safetensors, .parquet, .csv or .csv.gz file, a \
@@ -147,9 +154,7 @@ fn images(
     if !ImageFolder::is_one(path) {
         return Ok(None);
     }
-    let (size, channels, skip_damaged) = opening.images;
-    let options = super::ImageOptions { size, channels, skip_damaged };
-    let images = ImageFolder::open(path, options)?;
+    let images = ImageFolder::open(path, opening.images)?;
     skipped.extend_from_slice(images.skipped());
     Ok(Some(Box::new(images)))
 }

@@ -13,7 +13,7 @@
 //! or `[SEP]`, the first of these stands after each document, so documents are packed into windows
 //! without padding.
 
-use super::raw::RawRows;
+use super::raw::RawArray;
 use super::{ArrayType, Source, checked, missing};
 use crate::atomic::{self, cannot};
 use crate::data::map::Map;
@@ -37,7 +37,7 @@ const PIECE: usize = 64 << 10;
 pub struct TokenWindows {
     /// All tokens; deleted with this value.
     _file: NamedTempFile,
-    tokens: RawRows,
+    tokens: RawArray,
     window: usize,
     count: usize,
 }
@@ -97,7 +97,7 @@ impl TokenWindows {
             .help("choose a smaller window"));
         }
         let ty = ArrayType { dtype: DType::I32, shape: vec![count] };
-        let tokens = RawRows::open(file.path(), 0, ty, false)?;
+        let tokens = RawArray::open(file.path(), 0, ty, false)?;
         Ok(TokenWindows { _file: file, tokens, window, count: windows })
     }
 
