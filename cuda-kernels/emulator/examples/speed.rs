@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it is a command")]
 
 use std::time::Instant;
+use wengert_emulator::count::{Caches, Counting, Sample};
 use wengert_emulator::{Access, Argument, Emulator, Launch, Memory, Module, Options, Sanitize};
 
 const TEXT: &str = "
@@ -89,6 +90,10 @@ DONE:
 }
 ";
 
+/// Caches of about the size of an H200's.
+const CACHES: Caches =
+    Caches { l1: 128 << 10, l2: 50 << 20, ways: 16, multiprocessors: 132, resident: 8 };
+
 /// Processor time of this thread in seconds; elapsed time where the system does not report it.
 fn seconds(since: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -127,9 +132,13 @@ fn main() {
             dynamic_shared: 0,
             arguments,
         };
-        for (name, sanitize) in [("without checks", Sanitize::NONE), ("all checks", Sanitize::ALL)]
-        {
-            let emulator = Emulator::new(Options { sanitize, ..Options::default() });
+        let counting = Counting { caches: CACHES, sample: Sample::All };
+        for (name, sanitize, count) in [
+            ("without checks", Sanitize::NONE, None),
+            ("all checks", Sanitize::ALL, None),
+            ("without checks, counted", Sanitize::NONE, Some(counting)),
+        ] {
+            let emulator = Emulator::new(Options { sanitize, count, ..Options::default() });
             let mut best = f64::INFINITY;
             let mut instructions = 0;
             for _ in 0..5 {

@@ -1,5 +1,6 @@
 //! Launches: arguments, options and statistics.
 
+use crate::count::{Counting, Counts};
 use crate::sanitize::Sanitize;
 
 /// A kernel's permission for a buffer.
@@ -64,22 +65,44 @@ pub struct Options {
     pub max_instructions: u64,
     /// Maximum number of bytes of shared memory of a block, static and dynamic (227 KiB on sm_90).
     pub max_shared: u32,
+    /// Blocks of a cluster along x, y, z, for kernels without `.reqnctapercluster`.
+    pub cluster: [u32; 3],
+    /// When asynchronous operations take place.
+    pub asynchrony: Asynchrony,
+    /// Whether and how to count instructions and accesses. A launch that is counted takes longer,
+    /// and keeps the requests of a wave of blocks: 8 bytes for each line of each request to global
+    /// memory, and 24 for the request.
+    pub count: Option<Counting>,
+}
+
+/// When bulk copies and `wgmma` take place.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Asynchrony {
+    /// As late as they may: when they are waited for.
+    #[default]
+    Late,
+    /// At pseudo-random moments between their instruction and their wait, the same in every run
+    /// with the same seed.
+    Seeded(u64),
 }
 
 impl Default for Options {
-    /// One thread, all checks, 20·10⁹ thread-instructions, 227 KiB of shared memory.
+    /// One thread, all checks, 20·10⁹ thread-instructions, 227 KiB of shared memory, no counts.
     fn default() -> Options {
         Options {
             threads: 1,
             sanitize: Sanitize::ALL,
             max_instructions: 20_000_000_000,
             max_shared: 227 << 10,
+            cluster: [1; 3],
+            asynchrony: Asynchrony::Late,
+            count: None,
         }
     }
 }
 
 /// Statistics of a launch.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Blocks that ran.
     pub blocks: u64,
@@ -87,4 +110,6 @@ pub struct Statistics {
     pub warp_instructions: u64,
     /// Instructions, counted once per thread.
     pub thread_instructions: u64,
+    /// Counts by instruction, if [`Options::count`] asks for them.
+    pub counts: Option<Counts>,
 }

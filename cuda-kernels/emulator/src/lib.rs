@@ -18,6 +18,7 @@
 //!   registers packed, reconvergence points found.
 //! - `semantics`: the instructions as pure functions.
 //! - `execute`: warps in lockstep, 32 lanes at a time; blocks on CPU threads.
+//! - [`count`]: counts of instructions, accesses and memory traffic, on request.
 //! - `sanitize`: checks and reports.
 //!
 //! # Ordering of accesses
@@ -35,6 +36,21 @@
 //!   acquire counts for the whole block and needs no fence, so some races may be missed.
 //!
 //! Two writes of the same value are a race as well.
+//!
+//! # Hopper
+//!
+//! Kernels for `sm_90` and `sm_90a` may use barriers in shared memory (`mbarrier`), bulk copies
+//! with and without tensor maps ([`TensorMap`]), clusters of blocks, and products of a warpgroup
+//! (`wgmma`). Copies and products go on after their instruction. They take place as late as they
+//! may, or at pseudo-random moments ([`Asynchrony`]), and their bytes and registers are watched
+//! until they are waited for. Barriers order accesses as they order threads: an arrival releases, a
+//! wait acquires. Accesses of the two proxies need a `fence.proxy.async` between them.
+//! `execute::hopper` has the rules. `semantics::tensor_core` defines the bits of products, after
+//! published measurements of the hardware.
+//!
+//! Launches run one after another, so `griddepcontrol` does nothing. Not executed, and refused when
+//! the text is read: `st.async`, `red.async`, `tensormap.replace`, `wgmma.mma_async.sp`, products
+//! of single bits, and the im2col modes of tensor copies.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::needless_range_loop,
@@ -45,6 +61,7 @@
               bit masks bind as in C"
 )]
 
+pub mod count;
 mod decode;
 mod execute;
 mod launch;
@@ -53,11 +70,14 @@ mod module;
 mod parse;
 mod sanitize;
 mod semantics;
+mod tensor_map;
 
 pub use execute::Emulator;
-pub use launch::{Access, Argument, Launch, Options, Statistics};
+pub use launch::{Access, Argument, Asynchrony, Launch, Options, Statistics};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, NoKernel, Parameter};
 pub use parse::ParseError;
 pub use parse::syntax::Space;
 pub use sanitize::{Fault, FaultKind, Other, Sanitize};
+pub use semantics::descriptor::Swizzle;
+pub use tensor_map::{ElementType, TensorMap, TensorMapError};

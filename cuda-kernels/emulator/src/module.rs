@@ -23,6 +23,8 @@ pub struct Kernel {
     parameters: Vec<Parameter>,
     required_threads: Option<[u32; 3]>,
     most_threads: Option<[u32; 3]>,
+    required_cluster: Option<[u32; 3]>,
+    register_limit: Option<u32>,
     registers: u32,
     line: u32,
     pub(crate) program: Program,
@@ -82,6 +84,8 @@ impl Module {
                     .collect(),
                 required_threads: function.required_threads,
                 most_threads: function.most_threads,
+                required_cluster: function.required_cluster,
+                register_limit: function.register_limit,
                 registers: function.registers.len() as u32,
                 line: function.line,
                 program,
@@ -146,6 +150,22 @@ impl Kernel {
     /// `.maxntid`: the maximum number of threads of a block, as extents whose product counts.
     pub fn most_threads(&self) -> Option<[u32; 3]> {
         self.most_threads
+    }
+
+    /// `.reqnctapercluster`: the extents of a cluster, in blocks, that a launch must have.
+    pub fn required_cluster(&self) -> Option<[u32; 3]> {
+        self.required_cluster
+    }
+
+    /// Registers of a thread when the kernel begins: `.maxnreg`, or the number that lets a block of
+    /// the declared size use all 65536 registers of a multiprocessor.
+    pub(crate) fn registers_at_start(&self) -> Option<u32> {
+        let threads = || self.required_threads.or(self.most_threads);
+        let share = || {
+            let threads: u32 = threads()?.iter().product();
+            Some((65536 / threads.max(1).next_multiple_of(128) / 8 * 8).min(255))
+        };
+        self.register_limit.or_else(share)
     }
 
     /// Registers that the text declares; ptxas needs far fewer.

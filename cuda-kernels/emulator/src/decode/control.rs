@@ -78,7 +78,11 @@ impl<'a> Builder<'a> {
                     vec![],
                 );
             }
-            "nanosleep" | "griddepcontrol" | "pmevent" | "setmaxnreg" => {
+            "griddepcontrol" | "setmaxnreg" => return self.launch_control(frame, i, m),
+            "mbarrier" => return self.mbarrier(frame, i, m),
+            "mapa" | "getctarank" => return self.cluster_address(frame, i, m),
+            "wgmma" => return self.wgmma(frame, i, m),
+            "nanosleep" | "pmevent" => {
                 m.take_all(|_| true);
                 self.emit(frame, i, Op::Nothing, vec![], vec![]);
             }
@@ -209,7 +213,7 @@ impl<'a> Builder<'a> {
         }
         // A guarded call branches around the body; the body does not depend on the guard.
         let skip = i.guard.map(|(register, negated)| {
-            self.push(
+            self.push_part(
                 Some((frame.base + register, !negated)),
                 Op::Branch(0),
                 vec![],
@@ -217,6 +221,8 @@ impl<'a> Builder<'a> {
                 i.line,
             )
         });
+        // The call itself, for counts.
+        self.emit(frame, i, Op::Nothing, vec![], vec![]);
         self.inlined += 1;
         if self.inlined > MOST_CALLS
             || self.registers.len() + callee.registers.len() > MOST_REGISTERS
@@ -260,19 +266,27 @@ impl<'a> Builder<'a> {
                     let ty = Type::Bits(formal.bytes.min(8) as u32 * 8);
                     let access = super::program::Access {
                         space: Some(Space::Local),
+                        cluster: false,
                         bytes: ty.bytes(),
                         count: 1,
                         offset: 0,
                         signed: false,
                         register_bits: ty.bits(),
                         ordering: super::program::Ordering::WEAK,
+                        level: super::program::Level::Register,
                     };
                     if is_return {
                         let output = self.target(frame, i, actual)?;
                         copies_back.push((Op::Load(access), output, address));
                     } else {
                         let input = self.source(frame, i, actual, ty)?;
-                        self.push(None, Op::Store(access), vec![], vec![address, input], i.line);
+                        self.push_part(
+                            None,
+                            Op::Store(access),
+                            vec![],
+                            vec![address, input],
+                            i.line,
+                        );
                     }
                     places.push(place);
                 }
@@ -307,7 +321,7 @@ impl<'a> Builder<'a> {
                         let ty = if bits == 1 { Type::Predicate } else { Type::Bits(bits.into()) };
                         let input = self.source(frame, i, actual, ty)?;
                         self.expect(i, input, wanted)?;
-                        self.push(None, op, vec![class(formal_register)], vec![input], i.line);
+                        self.push_part(None, op, vec![class(formal_register)], vec![input], i.line);
                     }
                     places.push((Space::Local, 0));
                 }
@@ -315,7 +329,7 @@ impl<'a> Builder<'a> {
         }
         self.body(index, places, base)?;
         for (op, output, input) in copies_back {
-            self.push(None, op, vec![output], vec![input], i.line);
+            self.push_part(None, op, vec![output], vec![input], i.line);
         }
         if let Some(at) = skip {
             self.code[at].op = Op::Branch(self.code.len() as u32);
@@ -329,8 +343,8 @@ impl<'a> Builder<'a> {
         i: &'a syntax::Instruction,
         m: &mut Modifiers<'a>,
     ) -> Result<bool> {
-        if m.has("cluster") {
-            return Ok(false);
+        if i.opcode == "barrier" && m.has("cluster") {
+            return self.cluster_barrier(frame, i, m);
         }
         if i.opcode == "bar" && m.take("warp") {
             m.take("sync");

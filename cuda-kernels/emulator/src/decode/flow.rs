@@ -13,6 +13,7 @@
 //! nothing.
 
 use super::Builder;
+use super::hopper::Hopper;
 use super::program::{Instruction, Op, Operand, Program};
 use crate::parse::ParseError;
 use crate::parse::syntax::Special;
@@ -50,6 +51,10 @@ struct Block {
     /// One past the last instruction.
     end: usize,
     next: Vec<usize>,
+}
+
+fn is_product(instruction: &Instruction) -> bool {
+    matches!(&instruction.op, Op::Hopper(op) if matches!(**op, Hopper::Product(_)))
 }
 
 fn register(operand: Operand) -> Option<u32> {
@@ -284,6 +289,21 @@ impl Builder<'_> {
             watched.0[r as usize / 64] &= !(1 << (r % 64));
             fixed.insert(r);
         }
+        // A `wgmma` uses its registers until it is waited for, which liveness does not see.
+        let mut pinned = Bits::new(registers);
+        let mut has_products = false;
+        for instruction in self.code.iter().filter(|i| is_product(i)) {
+            has_products = true;
+            let operands = instruction.outputs.iter().chain(&instruction.inputs);
+            for r in operands.copied().filter(|o| matches!(o, Operand::Word(_))) {
+                register(r).into_iter().for_each(|r| pinned.insert(r));
+            }
+        }
+        pinned.each(|r| {
+            if !watched.has(r) {
+                fixed.insert(r);
+            }
+        });
         let (row, counts) = self.share_rows(&blocks, &starts, &ends, &watched, &fixed);
         let rename = |operand: &mut Operand| match operand {
             Operand::Word(r) | Operand::Double(r) | Operand::Predicate(r) => *r = row[*r as usize],
@@ -294,6 +314,12 @@ impl Builder<'_> {
             instruction.reads(|r| any |= watched.has(r));
             instruction.writes(|r| any |= watched.has(r));
             instruction.watched = any;
+            if has_products && !is_product(instruction) {
+                let mut any = false;
+                instruction.reads(|r| any |= pinned.has(r));
+                instruction.writes(|r| any |= pinned.has(r));
+                instruction.pinned = any;
+            }
             instruction.outputs.iter_mut().chain(&mut instruction.inputs).for_each(rename);
             if let Some((predicate, _)) = &mut instruction.guard {
                 *predicate = row[*predicate as usize];
@@ -323,6 +349,7 @@ impl Builder<'_> {
             shared_bytes: self.shared_bytes,
             dynamic_align: self.dynamic_align,
             local_bytes: self.local_bytes,
+            has_products,
         })
     }
 

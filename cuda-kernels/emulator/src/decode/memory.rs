@@ -2,7 +2,7 @@
 
 use super::arithmetic::float_format;
 use super::modifiers::Modifiers;
-use super::program::{Access, AtomicOperation, Op, Operand, Ordering};
+use super::program::{Access, AtomicOperation, Level, Op, Operand, Ordering};
 use super::{Builder, Class, Frame, Result};
 use crate::parse::syntax::{self, Space, Type};
 use crate::semantics::float::{Float, Operation};
@@ -13,6 +13,17 @@ fn is_hint(word: &str) -> bool {
         || word.starts_with("L1::")
         || word.starts_with("L2::")
         || word.starts_with("level::")
+}
+
+/// The first level that a load with these modifiers looks up: PTX ISA, "Cache Operators" and
+/// "Memory Consistency Model". An ordered access of a wider scope than the block is served by the
+/// L2 cache, since L1 caches are not coherent. `.L1::no_allocate` may hit in hardware; here it
+/// bypasses L1.
+fn level(m: &Modifiers<'_>) -> Level {
+    let any = |words: &[&str]| words.iter().any(|word| m.has(word));
+    let ordered = any(&["relaxed", "acquire"]) && !m.has("cta");
+    let bypasses = any(&["cg", "cv", "volatile", "mmio", "L1::no_allocate"]);
+    if bypasses || ordered { Level::L2 } else { Level::L1 }
 }
 
 /// Consumes `.weak .volatile .relaxed .acquire .release .acq_rel .mmio` and the scope.
@@ -86,11 +97,8 @@ impl<'a> Builder<'a> {
                 Ok(true)
             }
             "fence" => {
-                // Proxy fences order kinds of accesses that do not exist here.
-                if m.has("proxy") {
-                    m.take_all(|_| true);
-                    self.emit(frame, i, Op::Nothing, vec![], vec![]);
-                    return Ok(true);
+                if m.has("proxy") || m.has("mbarrier_init") {
+                    return self.proxy_fence(frame, i, m);
                 }
                 m.one_of(&["sc", "acq_rel", "acquire", "release"]);
                 let wide = !matches!(m.one_of(&["cta", "cluster", "gpu", "sys"]), Some("cta"));
@@ -126,8 +134,10 @@ impl<'a> Builder<'a> {
     ) -> Result<bool> {
         let store = i.opcode == "st";
         let hinted = m.has("L2::cache_hint");
+        let level = level(m);
         m.take_all(is_hint);
         let ordering = ordering(m);
+        let cluster = m.has("shared::cluster");
         let said = m.space();
         let count = match m.one_of(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
@@ -144,6 +154,7 @@ impl<'a> Builder<'a> {
             if store { (&i.operands[0], &i.operands[1]) } else { (&i.operands[1], &i.operands[0]) };
         let (variable, base, offset) = self.address(frame, i, place)?;
         let space = self.space_of(frame, said, variable);
+        let passes = said == Some(Space::Param) && space == Some(Space::Local);
         let elements = match data {
             syntax::Operand::Vector(elements) => &elements[..],
             single => std::slice::from_ref(single),
@@ -169,12 +180,14 @@ impl<'a> Builder<'a> {
         }
         let access = Access {
             space,
+            cluster: cluster || space.is_none(),
             bytes: ty.bytes(),
             count,
             offset,
             signed: ty.is_signed() && !store && register_bits > ty.bits(),
             register_bits,
             ordering,
+            level: if passes { Level::Register } else { level },
         };
         if store {
             let mut inputs = vec![base];
@@ -196,6 +209,7 @@ impl<'a> Builder<'a> {
         let hinted = m.has("L2::cache_hint");
         m.take_all(is_hint);
         let ordering = Ordering { strong: true, ..ordering(m) };
+        let cluster = m.has("shared::cluster");
         let said = m.space();
         m.take("noftz");
         let ty = self.one_type(i, m)?;
@@ -246,12 +260,14 @@ impl<'a> Builder<'a> {
         let register_bits = ty.bits();
         let access = Access {
             space,
+            cluster: cluster || space.is_none(),
             bytes: ty.bytes(),
             count: 1,
             offset,
             signed: false,
             register_bits,
             ordering,
+            level: Level::L2,
         };
         self.emit(frame, i, Op::Atomic { access, operation }, vec![output], inputs);
         Ok(true)
@@ -265,6 +281,12 @@ impl<'a> Builder<'a> {
     ) -> Result<bool> {
         if !m.take("async") {
             return Ok(false);
+        }
+        if m.has("bulk") {
+            return self.bulk(frame, i, m);
+        }
+        if m.has("mbarrier") {
+            return self.copy_arrive(frame, i, m);
         }
         if m.take("commit_group") {
             self.emit(frame, i, Op::CommitAsync, vec![], vec![]);
@@ -287,11 +309,9 @@ impl<'a> Builder<'a> {
             );
             return Ok(true);
         }
-        if m.has("bulk") || m.has("mbarrier") {
-            return Ok(false);
-        }
         let sixteen_only = m.has("cg");
         let hinted = m.has("L2::cache_hint");
+        let level = level(m);
         m.take_all(is_hint);
         let spaces = (m.space(), m.space());
         if !matches!(
@@ -321,8 +341,8 @@ impl<'a> Builder<'a> {
             ignores = self.class(source) == Some(Class::Predicate);
             inputs.push(source);
         }
-        let op =
-            Op::CopyAsync { bytes, to: to_offset, from: from_offset, sized: rest > 0, ignores };
+        let (to, from, sized) = (to_offset, from_offset, rest > 0);
+        let op = Op::CopyAsync { bytes, to, from, sized, ignores, level };
         self.emit(frame, i, op, vec![], inputs);
         Ok(true)
     }

@@ -11,6 +11,7 @@ mod control;
 mod data;
 mod flow;
 mod fragments;
+pub(crate) mod hopper;
 mod memory;
 mod modifiers;
 pub(crate) mod program;
@@ -28,8 +29,8 @@ type Result<T> = std::result::Result<T, ParseError>;
 
 /// Maximum number of instructions of a kernel after inlining.
 const MOST_INSTRUCTIONS: usize = 4 << 20;
-/// Maximum number of calls of a kernel after inlining. A call may be empty, so the limit of
-/// instructions does not bound them.
+/// Maximum number of calls of a kernel after inlining. Each adds the registers of its function,
+/// which the limit of instructions does not bound.
 const MOST_CALLS: u32 = 100_000;
 /// Maximum number of registers of a kernel after inlining.
 const MOST_REGISTERS: usize = 8 << 20;
@@ -167,7 +168,7 @@ impl<'a> Builder<'a> {
         if self.calls.is_empty() {
             // A body may end without `ret`.
             let line = self.code.last().map_or(function.line, |last| last.line);
-            self.push(None, Op::Exit, vec![], vec![], line);
+            self.push_part(None, Op::Exit, vec![], vec![], line);
         }
         let end = self.code.len() as u32;
         for at in frame.returns {
@@ -224,7 +225,8 @@ impl<'a> Builder<'a> {
         Ok((space, offset))
     }
 
-    fn push(
+    /// Adds an instruction that the text does not have as such.
+    fn push_part(
         &mut self,
         guard: Option<(u32, bool)>,
         op: Op,
@@ -233,7 +235,8 @@ impl<'a> Builder<'a> {
         line: u32,
     ) -> usize {
         let (outputs, inputs) = (outputs.into(), inputs.into());
-        self.code.push(Instruction { guard, op, outputs, inputs, line, watched: false });
+        let (watched, pinned, part) = (false, false, true);
+        self.code.push(Instruction { guard, op, outputs, inputs, line, watched, pinned, part });
         self.code.len() - 1
     }
 
@@ -246,7 +249,9 @@ impl<'a> Builder<'a> {
         inputs: Vec<Operand>,
     ) -> usize {
         let guard = i.guard.map(|(register, negated)| (frame.base + register, negated));
-        self.push(guard, op, outputs, inputs, i.line)
+        let at = self.push_part(guard, op, outputs, inputs, i.line);
+        self.code[at].part = false;
+        at
     }
 
     fn instruction(&mut self, frame: &mut Frame<'a>, i: &'a syntax::Instruction) -> Result<()> {
@@ -256,6 +261,7 @@ impl<'a> Builder<'a> {
                 format!("the kernel has more than {MOST_INSTRUCTIONS} instructions after inlining"),
             );
         }
+        let first = self.code.len();
         let mut m = Modifiers::new(&i.modifiers);
         let known = self.arithmetic(frame, i, &mut m)?
             || self.data(frame, i, &mut m)?
@@ -264,6 +270,13 @@ impl<'a> Builder<'a> {
         if !known {
             let full: String = i.modifiers.iter().map(|m| format!(".{m}")).collect();
             return self.error(i, format!("the instruction `{}{full}` is not supported", i.opcode));
+        }
+        // The last one stands for the instruction, those before prepare its operands. A call has
+        // the instructions of its body here, which are counted by themselves.
+        if i.opcode != "call"
+            && let [before @ .., _] = &mut self.code[first..]
+        {
+            before.iter_mut().for_each(|instruction| instruction.part = true);
         }
         match m.left() {
             Some(left) => {

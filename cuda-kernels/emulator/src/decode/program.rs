@@ -1,9 +1,11 @@
 //! The executable form of a kernel: straight code with resolved operands, targets and
 //! reconvergence points.
 
+use super::hopper::Hopper;
 use crate::parse::syntax::{Space, Special};
 use crate::semantics::exact::Format;
 use crate::semantics::float::{Float, Relation};
+pub(crate) use crate::semantics::matrix::Element;
 use crate::semantics::matrix::Shape;
 use crate::semantics::rows::{CompareRows, Rows};
 use crate::semantics::scalar::Scalar;
@@ -48,6 +50,11 @@ pub(crate) struct Instruction {
     /// Whether it reads or writes a register that some path leaves unwritten; such registers are
     /// checked.
     pub(crate) watched: bool,
+    /// Whether it reads or writes a register of a `wgmma`, and is none itself.
+    pub(crate) pinned: bool,
+    /// Whether it is only part of an instruction of the text, such as the copy of a call's
+    /// argument. Counts of instructions omit it.
+    pub(crate) part: bool,
 }
 
 /// Combination of two predicates.
@@ -107,10 +114,24 @@ impl Ordering {
     pub(crate) const WEAK: Ordering = Ordering { strong: false, acquire: false, release: false };
 }
 
+/// The first level of the memory system that a load looks up. It changes no result; the model of
+/// caches needs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Level {
+    /// The multiprocessor's L1 cache.
+    L1,
+    /// The L2 cache: hints that bypass L1, and accesses that other blocks may observe.
+    L2,
+    /// Registers: parameters of a call, which only the text keeps in memory.
+    Register,
+}
+
 /// A load or store; `None` for the space means a generic address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) space: Option<Space>,
+    /// An address of shared memory may lie in another block of the cluster.
+    pub(crate) cluster: bool,
     /// Bytes of one element.
     pub(crate) bytes: u32,
     pub(crate) count: u32,
@@ -120,6 +141,7 @@ pub(crate) struct Access {
     /// Bits of the destination registers.
     pub(crate) register_bits: u32,
     pub(crate) ordering: Ordering,
+    pub(crate) level: Level,
 }
 
 /// Operation of an atomic on the old value.
@@ -189,14 +211,6 @@ pub(crate) enum BarrierKind {
     ReducePopulation,
 }
 
-/// Element type of an `mma`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Element {
-    Float(Format),
-    E4M3,
-    Integer { bits: u32, signed: bool },
-}
-
 /// An `mma.sync`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Matrix {
@@ -206,17 +220,6 @@ pub(crate) struct Matrix {
     /// f16, f32, f64, or a 32-bit integer.
     pub(crate) c: Element,
     pub(crate) saturate: bool,
-}
-
-impl Element {
-    /// Width in bits of a value in its register; tf32 fills one.
-    pub(crate) fn bits(self) -> usize {
-        match self {
-            Element::Float(format) => format.bits() as usize,
-            Element::E4M3 => 8,
-            Element::Integer { bits, .. } => bits as usize,
-        }
-    }
 }
 
 /// A `wmma.load` or `wmma.store`.
@@ -285,6 +288,7 @@ pub(crate) enum Op {
         from: i64,
         sized: bool,
         ignores: bool,
+        level: Level,
     },
     CommitAsync,
     /// Waits for all but this many groups; `None` waits for all copies, committed or not.
@@ -329,6 +333,7 @@ pub(crate) enum Op {
     Fragment(Box<Fragment>),
     /// With the registers of A and of B.
     FragmentProduct(Box<Matrix>, [usize; 2]),
+    Hopper(Box<Hopper>),
     Nothing,
 }
 
@@ -353,4 +358,19 @@ pub(crate) struct Program {
     pub(crate) shared_bytes: u32,
     pub(crate) dynamic_align: u32,
     pub(crate) local_bytes: u32,
+    /// Whether it has a `wgmma`, whose registers each keep a row of their own.
+    pub(crate) has_products: bool,
+}
+
+impl Program {
+    /// Whether a block may observe accesses of others without a data race: by an atomic that
+    /// returns a value, or by an ordered load.
+    pub(crate) fn observes_blocks(&self) -> bool {
+        let global = |space| matches!(space, None | Some(Space::Global));
+        self.code.iter().any(|i| match &i.op {
+            Op::Atomic { access, .. } => global(access.space) && i.outputs[0] != Operand::Sink,
+            Op::Load(access) => global(access.space) && access.ordering.strong,
+            _ => false,
+        })
+    }
 }

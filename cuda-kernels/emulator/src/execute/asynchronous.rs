@@ -5,11 +5,11 @@
 //! then no thread may access the bytes.
 
 use super::Machine;
-use super::access::{Page, READ, WRITE};
 use super::address::from_generic;
 use super::block::{Common, IN_FLIGHT, WRITTEN};
+use super::check::{Page, READ, WRITE};
 use super::warp::{Warp, lanes};
-use crate::decode::program::{Instruction, Ordering};
+use crate::decode::program::{Instruction, Level, Ordering};
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::WARP;
 
@@ -55,7 +55,7 @@ impl Warp {
         machine: &Machine<'_>,
         common: &mut Common,
         i: &Instruction,
-        (bytes, to, from, sized, ignores): (u32, i64, i64, bool, bool),
+        (bytes, to, from, sized, ignores, level): (u32, i64, i64, bool, bool, Level),
         pc: u32,
         active: u32,
     ) -> Result<()> {
@@ -136,6 +136,7 @@ impl Warp {
             let group = self.copies.committed[lane];
             self.copies.pending.push(Copy { lane, group, to: target, bytes, data, pc });
         }
+        common.count_copy(self, pc, level, (&sources, &targets), (&sizes, bytes), active);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Atomics, executed lane by lane.
 
 use super::Machine;
-use super::access::{Does, Page, put, take};
+use super::access::{put, take};
 use super::block::Common;
+use super::check::{Does, Page};
 use super::warp::{Warp, lanes};
 use crate::decode::program::{Access, AtomicOperation, Instruction, Operand};
 use crate::parse::syntax::Space;
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 type Result<T> = std::result::Result<T, Box<Fault>>;
 
 /// The value that an atomic stores, given the old value.
-fn apply(operation: AtomicOperation, bits: u32, old: u64, a: u64, b: u64) -> u64 {
+pub(crate) fn apply(operation: AtomicOperation, bits: u32, old: u64, a: u64, b: u64) -> u64 {
     let signed = |x: u64| extend(x, bits);
     let new = match operation {
         AtomicOperation::And => old & a,
@@ -166,19 +167,21 @@ impl Warp {
             }
             Space::Shared => {
                 for lane in lanes(mask) {
-                    let at = self.shared(
+                    let (address, visited) = self.visit(
                         machine,
                         common,
-                        (addresses[lane], bytes),
+                        (addresses[lane], access.cluster),
                         does,
-                        true,
                         pc,
                         lane,
                     )?;
+                    let place = (address, bytes);
+                    let at = self.shared(machine, common, place, does, true, pc, lane)?;
                     let old = take(&common.shared.bytes, at, bytes);
                     let new = apply(operation, bits, old, low(a[lane], bits), low(b[lane], bits));
                     put(&mut common.shared.bytes, at, bytes, new);
                     result[lane] = old;
+                    Warp::leave(common, visited);
                 }
             }
             Space::Local | Space::Param => {
@@ -187,6 +190,7 @@ impl Warp {
                 return Err(self.fault(machine, common, kind, message, pc, mask));
             }
         }
+        common.count_atomic(self, pc, access, space, addresses, mask);
         Ok(())
     }
 }

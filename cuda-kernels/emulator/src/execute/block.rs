@@ -1,15 +1,20 @@
 //! A block: its shared memory, its barriers, its clock, and the scheduling of its warps.
 
+use super::hopper::{BlockState, SharedState};
 use super::splits::State;
 use super::warp::{FULL, Warp, lanes};
 use super::{Known, Machine};
+use crate::count::Tally;
 use crate::decode::program::{Barrier, BarrierKind, Op};
+use crate::launch::Asynchrony;
 use crate::sanitize::race::{Entry, RaceTable};
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::WARP;
 
 /// Maximum number of instructions of a warp in its turn.
 const TURN: u64 = 5_000;
+/// The same, if copies may take place between turns.
+const SHORT_TURN: u64 = 16;
 /// Maximum number of instructions of a block before it is suspended in favour of other blocks.
 const SHARE: u64 = 4_000_000;
 
@@ -21,10 +26,12 @@ pub(crate) const WRITTEN: u8 = 1;
 pub(crate) const IN_FLIGHT: u8 = 2;
 
 /// The shared memory of a block.
+#[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) bytes: Vec<u8>,
     pub(crate) state: Vec<u8>,
     pub(crate) races: RaceTable,
+    pub(crate) hopper: SharedState,
 }
 
 /// Ordering of accesses.
@@ -38,6 +45,8 @@ pub(crate) struct Order {
     pub(crate) warp_times: Option<Box<[[u32; WARP]; WARP]>>,
     /// The block's knowledge of other blocks.
     pub(crate) known: Known,
+    /// For each barrier in shared memory: the phases that each warp knows to be complete.
+    pub(crate) phases: Vec<[u32; WARP]>,
 }
 
 /// A barrier at which threads wait.
@@ -79,6 +88,20 @@ pub(crate) struct Common {
     pub(crate) live_warps: u32,
     barriers: Vec<Gathering>,
     released: Vec<Waiting>,
+    pub(crate) hopper: BlockState,
+    /// Counters, if the launch is counted.
+    pub(crate) tally: Option<Box<Tally>>,
+}
+
+/// How a block's turn ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// All threads have exited.
+    Ended,
+    /// It has used up its share.
+    Yields,
+    /// No thread can go on.
+    Blocked,
 }
 
 /// A block that is being executed.
@@ -96,6 +119,12 @@ impl Order {
         } else {
             let times = self.warp_times.get_or_insert_with(|| Box::new([[0; WARP]; WARP]));
             meet(times, givers, receivers, self.time);
+        }
+        for known in &mut self.phases {
+            let most = lanes(givers).map(|giver| known[giver]).max().unwrap_or(0);
+            for receiver in lanes(receivers) {
+                known[receiver] = most.max(known[receiver]);
+            }
         }
         self.time = self.time.saturating_add(1);
     }
@@ -123,6 +152,8 @@ pub(crate) fn meet(times: &mut [[u32; WARP]; WARP], givers: u32, receivers: u32,
 impl Block {
     pub(crate) fn new(machine: &Machine<'_>) -> Block {
         let bytes = machine.shared_bytes as usize;
+        let warps = machine.threads.div_ceil(WARP as u32);
+        let tally = || Box::new(Tally::new(machine.program.code.len(), warps as usize));
         let races = if machine.options.sanitize.races { bytes.div_ceil(4) } else { 0 };
         Block {
             common: Common {
@@ -131,6 +162,7 @@ impl Block {
                     bytes: vec![0; bytes],
                     state: vec![0; bytes],
                     races: RaceTable::new(races),
+                    hopper: SharedState::default(),
                 },
                 order: Order {
                     block: 0,
@@ -138,15 +170,16 @@ impl Block {
                     all_time: 0,
                     warp_times: None,
                     known: Known::new(),
+                    phases: Vec::new(),
                 },
                 live: 0,
                 live_warps: 0,
                 barriers: vec![Gathering::default(); 16],
                 released: Vec::new(),
+                hopper: BlockState::default(),
+                tally: machine.collector.as_ref().map(|_| tally()),
             },
-            warps: (0..machine.threads.div_ceil(WARP as u32))
-                .map(|w| Warp::new(machine, w))
-                .collect(),
+            warps: (0..warps).map(|w| Warp::new(machine, w)).collect(),
         }
     }
 
@@ -154,14 +187,31 @@ impl Block {
         self.common.index
     }
 
-    /// Begins block `index`.
-    pub(crate) fn start(&mut self, machine: &Machine<'_>, index: u32) {
+    /// The counters, if the launch is counted.
+    pub(crate) fn tally(&mut self) -> Option<&mut Tally> {
+        self.common.tally.as_deref_mut()
+    }
+
+    /// Begins the block at `position` of the order of execution.
+    pub(crate) fn start(&mut self, machine: &Machine<'_>, position: u32) {
+        let index = machine.block_at(position);
         let common = &mut self.common;
+        if let Some(tally) = &mut common.tally {
+            tally.start(position);
+        }
         common.index = index;
         common.shared.state.fill(0);
         common.shared.races.clear();
-        common.order =
-            Order { block: index, time: 1, all_time: 0, warp_times: None, known: Known::new() };
+        common.shared.hopper.start(common.shared.bytes.len());
+        common.hopper.start();
+        common.order = Order {
+            block: index,
+            time: 1,
+            all_time: 0,
+            warp_times: None,
+            known: Known::new(),
+            phases: Vec::new(),
+        };
         common.live = machine.threads;
         common.live_warps = ((1u64 << self.warps.len()) - 1) as u32;
         common.barriers.fill(Gathering::default());
@@ -170,20 +220,43 @@ impl Block {
         }
     }
 
-    /// Runs for one share; returns whether the block has ended.
-    pub(crate) fn run(&mut self, machine: &Machine<'_>) -> Result<bool> {
+    pub(crate) fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    /// Whether a thread tries an instruction again and again.
+    pub(crate) fn polls(&self) -> bool {
+        self.warps.iter().any(|warp| warp.splits.iter().any(|(_, s)| s.state == State::Poll))
+    }
+
+    /// Runs for one share, a number of instructions; `late` is the share while a bulk copy is
+    /// pending.
+    pub(crate) fn run(&mut self, machine: &Machine<'_>, share: u64, late: u64) -> Result<Status> {
         let mut used = 0;
-        while used < SHARE {
+        let share = share.min(SHARE);
+        loop {
+            let pending = self.common.hopper.cluster.has_transfers();
+            if used >= if pending { share.min(late) } else { share } {
+                return Ok(Status::Yields);
+            }
+            // With a seed, copies take place between short turns.
+            let seeded = pending && matches!(machine.options.asynchrony, Asynchrony::Seeded(_));
+            let turn = if seeded { SHORT_TURN } else { TURN };
             let mut progress = 0;
             for at in 0..self.warps.len() {
                 let warp = &mut self.warps[at];
+                warp.wake(self.common.hopper.cluster.changes());
                 if warp.splits.ready == 0 {
                     continue;
                 }
-                let left = warp.run(machine, &mut self.common, TURN)?;
-                progress += TURN - left;
+                let left = if self.common.tally.is_some() {
+                    warp.run::<true>(machine, &mut self.common, turn)?
+                } else {
+                    warp.run::<false>(machine, &mut self.common, turn)?
+                };
+                progress += turn - left - std::mem::take(&mut self.common.hopper.polls);
                 let threads = std::mem::take(&mut warp.thread_instructions);
-                if !machine.count(TURN - left, threads) {
+                if !machine.count(turn - left, threads) {
                     let (pc, mask) =
                         warp.splits.iter().next().map_or((0, 1), |(_, s)| (s.pc, s.mask));
                     let most = machine.options.max_instructions;
@@ -203,22 +276,37 @@ impl Block {
                 }
             }
             if self.warps.iter().all(|warp| warp.splits.finished()) {
-                return Ok(true);
+                return Ok(Status::Ended);
             }
+            self.common.transfer_perhaps(machine, used)?;
             if progress == 0 {
-                return Err(self.stuck(machine));
+                return Ok(Status::Blocked);
             }
             if machine.stop.load(std::sync::atomic::Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(Status::Yields);
             }
             used += progress;
         }
-        Ok(false)
     }
 
     /// The fault for a block that cannot continue.
-    fn stuck(&self, machine: &Machine<'_>) -> Box<Fault> {
+    pub(crate) fn stuck(&self, machine: &Machine<'_>) -> Box<Fault> {
         let common = &self.common;
+        let polls = self.warps.iter().flat_map(|warp| {
+            let waiting = warp.waiting().into_iter();
+            waiting.filter(|(state, ..)| *state == State::Poll).map(move |(_, pc, m)| (warp, pc, m))
+        });
+        let waits: Vec<(&Warp, u32, u32, String)> = polls
+            .map(|(warp, pc, mask)| (warp, pc, mask, warp.describe_wait(machine, common, pc, mask)))
+            .collect();
+        if let Some((warp, pc, mask, first)) = waits.first() {
+            let others = waits[1..].iter().take(8).map(|(warp, pc, _, what)| {
+                let line = machine.program.code[*pc as usize].line;
+                format!("; warp {} at line {line}: {what}", warp.index)
+            });
+            let message = format!("no thread can go on: {first}{}", others.collect::<String>());
+            return warp.fault(machine, common, FaultKind::DeadLock, message, *pc, *mask);
+        }
         let mut barrier = None;
         for warp in &self.warps {
             for (state, pc, mask) in warp.waiting() {
@@ -304,6 +392,9 @@ impl Warp {
             if active != mask {
                 // The other lanes continue independently, and do not wait for these.
                 let end = machine.program.code.len() as u32;
+                if let Some(tally) = &mut common.tally {
+                    tally.retract(pc, active);
+                }
                 self.splits.part(index, &[(active, pc), (mask & !active, pc + 1)], end, self.live);
                 return Ok(());
             }
@@ -439,6 +530,9 @@ impl Common {
         if !there {
             return;
         }
+        if let Some(tally) = &mut self.tally {
+            tally.barrier();
+        }
         let state = std::mem::take(&mut self.barriers[id]);
         let everyone =
             state.came & self.live_warps == self.live_warps && state.threads >= self.live;
@@ -477,6 +571,12 @@ pub(crate) fn ordered<'a>(
     lane: usize,
 ) -> impl Fn(Entry) -> bool + 'a {
     move |before: Entry| {
+        if let Some((block, slot, serial)) = before.phase() {
+            // Copied bytes: the phase of the copy's barrier must be known. Knowledge of phases in
+            // other blocks is not kept.
+            return block != order.block
+                || order.phases.get(slot).is_some_and(|known| known[warp as usize] >= serial);
+        }
         if before.block != order.block {
             return !order.known.is_empty() && knows(order, before);
         }

@@ -171,8 +171,8 @@ impl Warp {
             Op::Atomic { access, operation } => {
                 self.atomic(machine, common, i, (*access, *operation), pc, active)?;
             }
-            Op::CopyAsync { bytes, to, from, sized, ignores } => {
-                let form = (*bytes, *to, *from, *sized, *ignores);
+            Op::CopyAsync { bytes, to, from, sized, ignores, level } => {
+                let form = (*bytes, *to, *from, *sized, *ignores, *level);
                 self.copy_async(machine, common, i, form, pc, active)?;
             }
             Op::CommitAsync => self.copies.commit(active),
@@ -229,12 +229,16 @@ impl Warp {
                 if let [(_, target)] = ways[..] {
                     self.splits.get(index).pc = target;
                 } else {
+                    if let Some(tally) = &mut common.tally {
+                        tally.diverge(pc);
+                    }
                     let meet = machine.program.reconvergence[pc as usize];
                     self.splits.part(index, &ways, meet, self.live);
                 }
                 return Ok(Next::Choose);
             }
             Op::Exit => {
+                self.hopper_exit(machine, common, pc, active)?;
                 self.exit(common, index, pc + 1, active);
                 if self.live == 0 {
                     common.live_warps &= !(1 << self.index);
@@ -278,6 +282,9 @@ impl Warp {
                 if *wide {
                     self.fenced = Some((common.order.time, common.order.all_time));
                 }
+            }
+            Op::Hopper(hopper) => {
+                return self.hopper(machine, common, i, hopper, index, pc, (mask, active));
             }
             Op::Nothing => {}
         }

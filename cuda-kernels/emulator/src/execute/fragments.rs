@@ -4,7 +4,7 @@ use super::Machine;
 use super::block::Common;
 use super::matrix::product;
 use super::warp::Warp;
-use crate::decode::program::{Access, Fragment, Instruction, Matrix, Ordering};
+use crate::decode::program::{Access, Fragment, Instruction, Level, Matrix, Ordering};
 use crate::sanitize::Fault;
 use crate::semantics::rows::{Doubles, WARP};
 
@@ -46,12 +46,14 @@ impl Warp {
         };
         let access = Access {
             space: fragment.space,
+            cluster: false,
             bytes,
             count: 1,
             offset: 0,
             signed: false,
             register_bits: fragment.bits,
             ordering: Ordering::WEAK,
+            level: Level::L1,
         };
         for slot in 0..slots {
             let shift = fragment.bits as usize * (slot % per);

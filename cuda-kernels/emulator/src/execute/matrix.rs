@@ -1,9 +1,10 @@
 //! `ldmatrix`, `stmatrix`, `movmatrix`, `mma`.
 
 use super::Machine;
-use super::access::{READ, WRITE, put, take};
+use super::access::{put, take};
 use super::address::from_generic;
 use super::block::Common;
+use super::check::{READ, WRITE};
 use super::warp::{Warp, lanes};
 use crate::decode::program::{Element, Instruction, Matrix};
 use crate::parse::syntax::Space;
@@ -137,6 +138,7 @@ impl Warp {
         for (&output, row) in i.outputs.iter().zip(&results) {
             self.set_word(output, active, row);
         }
+        common.count_matrices(pc, count, &addresses);
         Ok(())
     }
 
@@ -165,6 +167,7 @@ impl Warp {
                 }
             }
         }
+        common.count_matrices(pc, count, &addresses);
         Ok(())
     }
 

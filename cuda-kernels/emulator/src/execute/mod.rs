@@ -10,13 +10,18 @@ mod address;
 mod asynchronous;
 mod atomic;
 mod block;
+mod check;
 mod compute;
+mod counting;
 mod fragments;
+pub(crate) mod hopper;
 mod matrix;
+mod ordering;
 mod splits;
 mod together;
 mod warp;
 
+use crate::count::Collector;
 use crate::decode::program::{Constant, Operand, Program};
 use crate::launch::{Access, Argument, Launch, Options, Statistics};
 use crate::memory::{ADDRESS_BITS, Memory, stored_label};
@@ -25,13 +30,16 @@ use crate::sanitize::race::RaceTable;
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::{Doubles, WARP, Words};
 use address::Region;
-use block::Block;
+use hopper::Group;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 /// Words of global memory whose histories share a lock.
 pub(crate) const PAGE_WORDS: u64 = 1024;
+/// Maximum number of blocks of a cluster on Hopper, beyond the portable 8 (CUDA C++ Programming
+/// Guide, "Thread Block Clusters").
+const MOST_CLUSTER: u64 = 16;
 /// Maximum number of blocks that a CPU thread has begun and not ended.
 const MOST_OPEN: usize = 64;
 
@@ -40,6 +48,16 @@ pub(crate) type Pages = OnceLock<Vec<OnceLock<Mutex<RaceTable>>>>;
 /// Knowledge of other blocks: (block, warp or all) → the time up to which its accesses are
 /// ordered before.
 pub(crate) type Known = HashMap<(u32, u32), u32>;
+
+/// Adds knowledge of blocks other than `block`.
+pub(crate) fn join_known(into: &mut Known, from: &Known, block: u32) {
+    for (&who, &time) in from {
+        if who.0 != block {
+            let old = into.entry(who).or_insert(0);
+            *old = time.max(*old);
+        }
+    }
+}
 
 /// Runs kernels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +74,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
+    /// Blocks of a cluster along x, y, z.
+    pub(crate) cluster: [u32; 3],
     pub(crate) threads: u32,
     /// Constants, broadcast to every lane.
     pub(crate) constants: Vec<(Words, Doubles)>,
@@ -76,7 +96,9 @@ pub(crate) struct Machine<'a> {
     pub(crate) warp_instructions: AtomicU64,
     pub(crate) thread_instructions: AtomicU64,
     pub(crate) stop: AtomicBool,
-    next_block: AtomicU32,
+    /// Counts, if they are asked for.
+    pub(crate) collector: Option<Collector>,
+    next_position: AtomicU32,
     faults: Mutex<Vec<(u32, Fault)>>,
 }
 
@@ -106,6 +128,7 @@ impl Emulator {
         let variables = memory.load(module).map_err(|error| invalid(error.to_string()))?;
         let program = &kernel.program;
         let threads = self.check(kernel, launch).map_err(invalid)?;
+        let cluster = self.cluster(kernel, launch).map_err(invalid)?;
         let dynamic_at = program.shared_bytes.next_multiple_of(program.dynamic_align);
         let shared_bytes = if launch.dynamic_shared > 0 {
             dynamic_at.saturating_add(launch.dynamic_shared)
@@ -120,6 +143,18 @@ impl Emulator {
         }
         let (parameters, regions, buffer_names) =
             arguments(kernel, launch, memory).map_err(invalid)?;
+        let collector = match &self.options.count {
+            Some(_) if cluster != [1; 3] => {
+                let message = "launches with clusters of blocks are not counted".to_owned();
+                return Err(invalid(message));
+            }
+            Some(counting) => {
+                counting.caches.check().map_err(invalid)?;
+                let [x, y, z] = launch.grid;
+                Some(Collector::new(counting, x * y * z, program))
+            }
+            None => None,
+        };
         let constants = program
             .constants
             .iter()
@@ -147,6 +182,7 @@ impl Emulator {
             memory,
             grid: launch.grid,
             block: launch.block,
+            cluster,
             threads,
             constants,
             parameters,
@@ -161,10 +197,19 @@ impl Emulator {
             warp_instructions: AtomicU64::new(0),
             thread_instructions: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            next_block: AtomicU32::new(0),
+            collector,
+            next_position: AtomicU32::new(0),
             faults: Mutex::new(Vec::new()),
         };
-        machine.run()
+        machine.run()?;
+        Ok(Statistics {
+            blocks: machine.blocks().into(),
+            warp_instructions: machine.warp_instructions.load(Relaxed),
+            thread_instructions: machine.thread_instructions.load(Relaxed),
+            counts: machine
+                .collector
+                .map(|collector| collector.finish(program, threads.div_ceil(WARP as u32))),
+        })
     }
 
     /// Checks the launch's extents; returns the number of threads of a block.
@@ -200,6 +245,31 @@ impl Emulator {
             ));
         }
         Ok(threads as u32)
+    }
+
+    /// The extents of clusters: those of the kernel, else those of the options.
+    fn cluster(&self, kernel: &Kernel, launch: &Launch) -> Result<[u32; 3], String> {
+        let given = self.options.cluster;
+        let cluster = match kernel.required_cluster() {
+            None => given,
+            Some(required) if given == [1; 3] || given == required => required,
+            Some(required) => {
+                return Err(format!(
+                    "the kernel requires clusters of {required:?} blocks, not {given:?}"
+                ));
+            }
+        };
+        let size: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+        if size == 0 || size > MOST_CLUSTER {
+            return Err(format!("a cluster has 1 to {MOST_CLUSTER} blocks, not {cluster:?}"));
+        }
+        if (0..3).any(|axis| !launch.grid[axis].is_multiple_of(cluster[axis])) {
+            return Err(format!(
+                "the grid {:?} is no multiple of the cluster {cluster:?}",
+                launch.grid
+            ));
+        }
+        Ok(cluster)
     }
 }
 
@@ -275,8 +345,20 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
 }
 
 impl Machine<'_> {
-    pub(crate) fn blocks(&self) -> u32 {
-        self.grid[0] * self.grid[1] * self.grid[2]
+    /// Blocks that run.
+    fn blocks(&self) -> u32 {
+        let all = self.grid[0] * self.grid[1] * self.grid[2];
+        self.collector.as_ref().map_or(all, |collector| collector.waves().blocks())
+    }
+
+    /// The index in the grid of the block at a position of the order of execution.
+    pub(crate) fn block_at(&self, position: u32) -> u32 {
+        self.collector.as_ref().map_or(position, |collector| collector.waves().block(position))
+    }
+
+    /// Groups of blocks that run together.
+    fn groups(&self) -> u32 {
+        self.blocks() / self.cluster.iter().product::<u32>()
     }
 
     /// Coordinates of a block in the grid.
@@ -291,8 +373,11 @@ impl Machine<'_> {
         [index % x, index / x % y, index / x / y]
     }
 
-    fn run(&self) -> Result<Statistics, Box<Fault>> {
-        let workers = self.options.threads.max(1).min(self.blocks() as usize);
+    fn run(&self) -> Result<(), Box<Fault>> {
+        // Counts are to be the same in every run.
+        let alone = self.collector.is_some() && self.program.observes_blocks();
+        let threads = if alone { 1 } else { self.options.threads.max(1) };
+        let workers = threads.min(self.groups() as usize);
         if workers == 1 {
             self.work();
         } else {
@@ -306,45 +391,49 @@ impl Machine<'_> {
         faults.sort_by_key(|(block, _)| *block);
         match faults.drain(..).next() {
             Some((_, fault)) => Err(Box::new(fault)),
-            None => Ok(Statistics {
-                blocks: self.blocks().into(),
-                warp_instructions: self.warp_instructions.load(Relaxed),
-                thread_instructions: self.thread_instructions.load(Relaxed),
-            }),
+            None => Ok(()),
         }
     }
 
     /// The loop of one CPU thread: runs blocks until there are none.
     fn work(&self) {
-        let mut open: VecDeque<Block> = VecDeque::new();
-        // A block that has ended passes its memory to the next.
-        let mut spare: Vec<Block> = Vec::new();
+        let mut open: VecDeque<Group> = VecDeque::new();
+        // Blocks that have ended pass their memory to the next.
+        let mut spare: Vec<Group> = Vec::new();
         loop {
             if self.stop.load(Relaxed) {
                 return;
             }
             if open.is_empty()
-                || open.len() < MOST_OPEN && self.next_block.load(Relaxed) < self.blocks()
+                || open.len() < MOST_OPEN && self.next_position.load(Relaxed) < self.groups()
             {
-                let index = self.next_block.fetch_add(1, Relaxed);
-                if index < self.blocks() {
-                    let mut block = spare.pop().unwrap_or_else(|| Block::new(self));
-                    block.start(self, index);
-                    open.push_front(block);
+                let position = self.next_position.fetch_add(1, Relaxed);
+                if position < self.groups() {
+                    let mut group = spare.pop().unwrap_or_else(|| Group::new(self));
+                    group.start(self, position);
+                    open.push_front(group);
                 } else {
-                    self.next_block.store(self.blocks(), Relaxed);
+                    self.next_position.store(self.groups(), Relaxed);
                 }
             }
-            let Some(mut block) = open.pop_front() else { return };
-            let index = block.index();
-            match block.run(self) {
-                Ok(true) => spare.push(block),
-                Ok(false) => open.push_back(block),
+            let Some(mut group) = open.pop_front() else { break };
+            let index = group.index();
+            match group.run(self) {
+                Ok(true) => {
+                    if let Some(collector) = &self.collector {
+                        group.tallies().for_each(|tally| collector.ended(tally));
+                    }
+                    spare.push(group);
+                }
+                Ok(false) => open.push_back(group),
                 Err(fault) => {
                     self.faults.lock().expect("no holder of the lock panics").push((index, *fault));
                     self.stop.store(true, Relaxed);
                 }
             }
+        }
+        if let Some(collector) = &self.collector {
+            spare.iter_mut().flat_map(Group::tallies).for_each(|tally| collector.add(tally));
         }
     }
 

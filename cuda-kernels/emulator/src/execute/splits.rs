@@ -26,6 +26,8 @@ pub(crate) enum State {
     Gathering,
     /// Waits at a barrier of the block.
     Barrier,
+    /// Tries an instruction again when something has happened.
+    Poll,
     /// Unused.
     Free,
 }
@@ -101,6 +103,15 @@ impl Splits {
         self.ready -= u32::from(self.all[index].state == State::Ready);
         self.ready += u32::from(state == State::Ready);
         self.all[index].state = state;
+    }
+
+    /// Splits that wait for something to happen try again.
+    pub(crate) fn retry(&mut self) {
+        for index in 0..self.all.len() {
+            if self.all[index].state == State::Poll {
+                self.set_state(index, State::Ready);
+            }
+        }
     }
 
     fn add(&mut self, mask: u32, pc: u32, meet: u32, parent: u32) {

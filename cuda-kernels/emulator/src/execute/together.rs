@@ -69,6 +69,11 @@ impl Warp {
                 }
             }
             if !waiting.is_empty() {
+                // Each group issues the instruction by itself, and the other lanes come again.
+                if let Some(tally) = &mut common.tally {
+                    tally.retract(pc, active);
+                    waiting.iter().for_each(|(_, here)| tally.reach(pc, *here));
+                }
                 return self.wait_in_groups(machine, common, i, index, pc, mask, &waiting);
             }
         } else if first & self.exist & !active != 0 {

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::asynchronous::Copies;
 use super::block::Common;
+use super::hopper::Register;
 use super::splits::{Splits, State};
 use crate::decode::program::{Instruction, Op, Operand};
 use crate::parse::syntax::Special;
@@ -40,6 +41,21 @@ pub(crate) struct Warp {
     pub(crate) fenced: Option<(u32, u32)>,
     pub(crate) clock: u64,
     pub(crate) thread_instructions: u64,
+    /// State of the registers that products use, by row; empty if the kernel has none.
+    pub(crate) registers: Vec<Register>,
+    /// It has executed a `wgmma.fence`.
+    pub(crate) product_fenced: bool,
+    /// Lanes that have arrived at the cluster's barrier and not waited, and its phase then.
+    pub(crate) cluster_arrived: u32,
+    pub(crate) cluster_phase: u32,
+    /// The last round in which a wait returned false although it was not over.
+    pub(crate) gave_up: u64,
+    /// The changes that waits have seen.
+    seen: u64,
+    /// The last wait at a barrier that returned false: instruction, address, phase.
+    pub(crate) refused: Option<(u32, u64, u64)>,
+    /// Registers of a thread, once `setmaxnreg` has set them.
+    pub(crate) register_count: Option<u32>,
 }
 
 /// Effect of an executed instruction on its split.
@@ -51,6 +67,18 @@ pub(crate) enum Next {
 }
 
 type Result<T> = std::result::Result<T, Box<Fault>>;
+
+/// Whether a special register differs from block to block.
+fn of_block(special: Special) -> bool {
+    matches!(
+        special,
+        Special::Ctaid(_)
+            | Special::Clusterid(_)
+            | Special::ClusterCtaid(_)
+            | Special::ClusterRank
+            | Special::Smid
+    )
+}
 
 /// Indices of the lanes in a mask, ascending.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
@@ -86,9 +114,17 @@ impl Warp {
             fenced: None,
             clock: 0,
             thread_instructions: 0,
+            registers: Vec::new(),
+            product_fenced: false,
+            cluster_arrived: 0,
+            cluster_phase: 0,
+            gave_up: 0,
+            seen: 0,
+            refused: None,
+            register_count: None,
         };
         for &(special, operand) in &program.specials {
-            if !matches!(special, Special::Ctaid(_) | Special::Clusterid(_)) {
+            if !of_block(special) {
                 warp.preset(machine, special, operand, 0);
             }
         }
@@ -98,7 +134,7 @@ impl Warp {
     /// Begins a block.
     pub(crate) fn start(&mut self, machine: &Machine<'_>, block: u32) {
         for &(special, operand) in &machine.program.specials {
-            if matches!(special, Special::Ctaid(_) | Special::Clusterid(_) | Special::Smid) {
+            if of_block(special) {
                 self.preset(machine, special, operand, block);
             }
         }
@@ -112,6 +148,23 @@ impl Warp {
         self.fenced = None;
         self.carry = 0;
         self.clock = 0;
+        self.registers.clear();
+        if machine.program.has_products {
+            self.registers.resize(machine.program.words as usize, Register::default());
+        }
+        self.product_fenced = false;
+        (self.cluster_arrived, self.cluster_phase) = (0, 0);
+        (self.gave_up, self.seen) = (0, 0);
+        self.refused = None;
+        self.register_count = None;
+    }
+
+    /// Waits are tried again, if there are changes that they have not seen.
+    pub(crate) fn wake(&mut self, changes: u64) {
+        if changes != self.seen {
+            self.seen = changes;
+            self.splits.retry();
+        }
     }
 
     fn preset(&mut self, machine: &Machine<'_>, special: Special, operand: Operand, block: u32) {
@@ -119,20 +172,30 @@ impl Warp {
         let per_lane =
             |f: &dyn Fn(u32) -> u32| -> Words { std::array::from_fn(|lane| f(lane as u32)) };
         let id = machine.block_id(block);
+        let cluster = machine.cluster;
+        let inside: [u32; 3] = std::array::from_fn(|axis| id[axis] % cluster[axis]);
         let row = match special {
             Special::Tid(axis) => per_lane(&|lane| machine.thread_id(first + lane)[axis as usize]),
             Special::Ntid(axis) => [machine.block[axis as usize]; WARP],
-            Special::Ctaid(axis) | Special::Clusterid(axis) => [id[axis as usize]; WARP],
-            Special::Nctaid(axis) | Special::Nclusterid(axis) => {
-                [machine.grid[axis as usize]; WARP]
+            Special::Ctaid(axis) => [id[axis as usize]; WARP],
+            Special::Nctaid(axis) => [machine.grid[axis as usize]; WARP],
+            Special::Clusterid(axis) => [id[axis as usize] / cluster[axis as usize]; WARP],
+            Special::Nclusterid(axis) => {
+                [machine.grid[axis as usize] / cluster[axis as usize]; WARP]
             }
+            Special::ClusterCtaid(axis) => [inside[axis as usize]; WARP],
+            Special::ClusterNctaid(axis) => [cluster[axis as usize]; WARP],
+            Special::ClusterRank => {
+                [inside[0] + cluster[0] * (inside[1] + cluster[1] * inside[2]); WARP]
+            }
+            Special::ClusterRanks => [cluster.iter().product(); WARP],
+            Special::IsExplicitCluster => [u32::from(cluster != [1; 3]); WARP],
             Special::Laneid => per_lane(&|lane| lane),
             Special::Warpid => [self.index; WARP],
             Special::Nwarpid => [machine.threads.div_ceil(WARP as u32); WARP],
             Special::Smid => [block % 4; WARP],
             Special::Nsmid => [4; WARP],
-            Special::ClusterRank | Special::IsExplicitCluster | Special::Gridid => [0; WARP],
-            Special::ClusterRanks => [1; WARP],
+            Special::Gridid => [0; WARP],
             Special::LanemaskEq => per_lane(&|lane| 1 << lane),
             Special::LanemaskLt => per_lane(&|lane| (1 << lane) - 1),
             Special::LanemaskLe => per_lane(&|lane| ((1u64 << (lane + 1)) - 1) as u32),
@@ -156,8 +219,9 @@ impl Warp {
     }
 
     /// Executes until all splits wait or have ended, or `budget` instructions are done; returns
-    /// the rest of the budget.
-    pub(crate) fn run(
+    /// the rest of the budget. `COUNT` says whether instructions are counted, so that the loop
+    /// without counts is free of them.
+    pub(crate) fn run<const COUNT: bool>(
         &mut self,
         machine: &Machine<'_>,
         common: &mut Common,
@@ -188,10 +252,16 @@ impl Warp {
                             mask & if negated { !p } else { p }
                         }
                     };
+                    if COUNT && let Some(tally) = &mut common.tally {
+                        tally.reach(pc, active);
+                    }
                     self.clock += 1;
                     self.thread_instructions += u64::from(mask.count_ones());
                     if instruction.watched && machine.options.sanitize.uninitialised {
                         self.check_registers(machine, common, instruction, pc, mask, active)?;
+                    }
+                    if instruction.pinned && active != 0 {
+                        self.check_pinned(machine, common, instruction, pc, active)?;
                     }
                     match &instruction.op {
                         Op::Branch(target) => {
@@ -200,6 +270,9 @@ impl Warp {
                             } else if active == 0 {
                                 pc += 1;
                             } else {
+                                if COUNT && let Some(tally) = &mut common.tally {
+                                    tally.diverge(pc);
+                                }
                                 let meet = machine.program.reconvergence[pc as usize];
                                 let ways = [(mask & !active, pc + 1), (active, *target)];
                                 self.splits.part(index, &ways, meet, self.live);

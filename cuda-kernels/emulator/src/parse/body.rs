@@ -182,9 +182,13 @@ impl Parser<'_> {
                 let base = self.operand(depth + 1)?;
                 // A variable's operand has consumed its offset.
                 let offset = self.offset()?;
-                if self.peek() == Token::Sign(',') {
-                    return self
-                        .error("addresses of several coordinates (tensors) are not supported");
+                if self.eats(',') {
+                    let coordinates = match self.operand(depth + 1)? {
+                        Operand::Vector(coordinates) if offset == 0 => coordinates,
+                        _ => return self.error("a tensor map is followed by coordinates"),
+                    };
+                    self.sign(']')?;
+                    return Ok(Operand::Tensor(Box::new(base), coordinates));
                 }
                 self.sign(']')?;
                 return Ok(Operand::Address(Box::new(base), offset));

@@ -71,6 +71,8 @@ fn blank(name: &str, line: u32, entry: bool) -> Function {
         scopes: vec![0],
         required_threads: None,
         most_threads: None,
+        required_cluster: None,
+        register_limit: None,
     }
 }
 
@@ -444,17 +446,24 @@ impl<'a> Parser<'a> {
                     self.next();
                     self.function.most_threads = Some(self.extents()?);
                 }
-                Token::Dotted("minnctapersm" | "maxnctapersm" | "maxnreg" | "maxclusterrank") => {
+                Token::Dotted("minnctapersm" | "maxnctapersm" | "maxclusterrank") => {
                     self.next();
                     self.integer("a number")?;
                 }
-                Token::Dotted("noreturn") => {
+                Token::Dotted("maxnreg") => {
+                    self.next();
+                    let limit = self.integer("a number of registers")?;
+                    self.function.register_limit = u32::try_from(limit).ok();
+                }
+                Token::Dotted("reqnctapercluster") => {
+                    self.next();
+                    self.function.required_cluster = Some(self.extents()?);
+                }
+                // The launch gives the extents of clusters, if the kernel does not.
+                Token::Dotted("noreturn" | "explicitcluster") => {
                     self.next();
                 }
                 Token::Dotted("pragma") => self.pragma()?,
-                Token::Dotted(other @ ("reqnctapercluster" | "explicitcluster")) => {
-                    return self.error(format!("`.{other}`: clusters of blocks are not supported"));
-                }
                 _ => break,
             }
         }

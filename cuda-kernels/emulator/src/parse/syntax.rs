@@ -165,6 +165,8 @@ pub(crate) enum Operand {
     Vector(Vec<Operand>),
     /// `[base + offset]`
     Address(Box<Operand>, i64),
+    /// `[map, {x, y}]`: a tensor map and coordinates.
+    Tensor(Box<Operand>, Vec<Operand>),
     /// `!p`
     Not(Box<Operand>),
     /// `p|q`
@@ -203,10 +205,13 @@ pub(crate) enum Special {
     GlobaltimerHigh,
     DynamicShared,
     TotalShared,
-    /// One block a cluster: rank 0 of 1.
     ClusterRank,
     ClusterRanks,
-    /// `%clusterid`: each block is a cluster.
+    /// `%cluster_ctaid`: the block's coordinates in its cluster.
+    ClusterCtaid(u8),
+    /// `%cluster_nctaid`: blocks of a cluster along an axis.
+    ClusterNctaid(u8),
+    /// `%clusterid`: the cluster's coordinates in the grid.
     Clusterid(u8),
     Nclusterid(u8),
     IsExplicitCluster,
@@ -228,6 +233,8 @@ impl Special {
             ("%ntid", Some(axis)) => Special::Ntid(axis),
             ("%ctaid", Some(axis)) => Special::Ctaid(axis),
             ("%nctaid", Some(axis)) => Special::Nctaid(axis),
+            ("%cluster_ctaid", Some(axis)) => Special::ClusterCtaid(axis),
+            ("%cluster_nctaid", Some(axis)) => Special::ClusterNctaid(axis),
             ("%clusterid", Some(axis)) => Special::Clusterid(axis),
             ("%nclusterid", Some(axis)) => Special::Nclusterid(axis),
             ("%cluster_ctarank", None) => Special::ClusterRank,
@@ -310,6 +317,10 @@ pub(crate) struct Function {
     pub(crate) scopes: Vec<u32>,
     pub(crate) required_threads: Option<[u32; 3]>,
     pub(crate) most_threads: Option<[u32; 3]>,
+    /// `.reqnctapercluster`: blocks of a cluster along x, y, z.
+    pub(crate) required_cluster: Option<[u32; 3]>,
+    /// `.maxnreg`: the registers of a thread when the kernel begins.
+    pub(crate) register_limit: Option<u32>,
 }
 
 /// A whole module.

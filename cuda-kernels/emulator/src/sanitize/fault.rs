@@ -36,6 +36,32 @@ pub enum FaultKind {
     ExpectedValue,
     /// An access to bytes that an asynchronous copy has still to write.
     AsyncCopyNotAwaited,
+    /// A write to bytes that an asynchronous operation has still to read.
+    SourceInUse,
+    /// Bytes that a thread has written are accessed by an asynchronous operation, and no
+    /// `fence.proxy.async` lies between.
+    ProxyFenceMissing,
+    /// A product's register was accessed, and no `wgmma.fence` lies between.
+    ProductFenceMissing,
+    /// An access to a register of a product that has not been waited for.
+    RegisterInFlight,
+    /// A `wgmma` or `setmaxnreg` that not all threads of the warpgroup execute alike.
+    WarpgroupDivergence,
+    /// `setmaxnreg` with a count that the block's registers do not allow.
+    RegisterBudget,
+    /// A barrier in shared memory that is not initialised, or used against its rules.
+    InvalidBarrier,
+    /// A barrier gets more bytes than it expects, or more than it counts.
+    TransactionBytes,
+    /// A matrix descriptor or tensor map that describes no legal operand.
+    InvalidDescriptor,
+    /// Bytes that were copied with one swizzle are read with another.
+    WrongSwizzle,
+    /// An access to shared memory of a block of the cluster that may not have begun, or may have
+    /// exited.
+    RemoteBlock,
+    /// A thread or block exits while an asynchronous operation uses what goes with it.
+    ExitWhilePending,
     /// The launch does not fit the kernel or the machine.
     InvalidLaunch,
     /// `trap`, `brkpt`, or a failed assertion.

@@ -12,7 +12,8 @@ pub struct Sanitize {
     /// Reads of uninitialised bytes in global, shared and local memory, and of uninitialised
     /// registers.
     pub uninitialised: bool,
-    /// Unordered accesses of several threads to the same bytes, one of them a write.
+    /// Unordered accesses of several threads to the same bytes, one of them a write; accesses of
+    /// the generic and the async proxy to the same bytes without a fence between.
     pub races: bool,
     /// Reads through a buffer that expects another label than that of the last launch that wrote
     /// the bytes.

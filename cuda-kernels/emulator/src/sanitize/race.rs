@@ -21,12 +21,42 @@ pub(crate) struct Entry {
     packed: u32,
 }
 
+/// Marks the block of a bulk copy's write, whose time is a barrier and a phase. Grids have fewer
+/// blocks than this.
+const COPIED: u32 = 1 << 31;
+/// Bits of a phase's number.
+const SERIAL_BITS: u32 = 20;
+/// Highest number of a barrier in an entry; barriers beyond share it.
+const MOST_SLOTS: u32 = (1 << (32 - SERIAL_BITS)) - 1;
+
 /// Highest instruction index that an entry can hold.
 const MOST: u32 = (1 << 21) - 1;
 
 impl Entry {
     pub(crate) fn new(time: u32, block: u32, thread: u32, strong: bool, pc: u32) -> Entry {
         Entry { time, block, packed: thread << 22 | u32::from(strong) << 21 | pc.min(MOST) }
+    }
+
+    /// The write of a bulk copy: phase `serial` of the barrier in `slot` completes with it.
+    pub(crate) fn copied(slot: usize, serial: u32, block: u32, thread: u32, pc: u32) -> Entry {
+        let slot = (slot as u32).min(MOST_SLOTS);
+        let time = slot << SERIAL_BITS | serial & ((1 << SERIAL_BITS) - 1);
+        Entry { block: block | COPIED, ..Entry::new(time, 0, thread, false, pc) }
+    }
+
+    /// The block, barrier and phase of a bulk copy's write; `None` for other accesses.
+    #[inline(always)]
+    pub(crate) fn phase(self) -> Option<(u32, usize, u32)> {
+        if self.block & COPIED == 0 || self.block == SPLIT {
+            return None;
+        }
+        let serial = self.time & ((1 << SERIAL_BITS) - 1);
+        Some((self.owner(), (self.time >> SERIAL_BITS) as usize, serial))
+    }
+
+    /// The block of the thread.
+    pub(crate) fn owner(self) -> u32 {
+        self.block & !COPIED
     }
 
     pub(crate) fn thread(self) -> u32 {
@@ -57,6 +87,7 @@ struct Cell {
 const SPLIT: u32 = u32::MAX;
 
 /// Histories of a range of memory.
+#[derive(Default)]
 pub(crate) struct RaceTable {
     words: Vec<Cell>,
     parts: Vec<[Cell; 4]>,
@@ -152,6 +183,45 @@ impl RaceTable {
             return None;
         }
         self.access_parts(offset, bytes, now, writes, ordered)
+    }
+
+    /// Calls `f` with the last write of each word, or of each byte where they differ.
+    pub(crate) fn last_writes(&self, offset: usize, bytes: usize, mut f: impl FnMut(Entry)) {
+        for word in offset / 4..(offset + bytes).div_ceil(4) {
+            let Some(cell) = self.words.get(word) else { return };
+            if cell.write.block != SPLIT || cell.write.time == 0 {
+                f(cell.write);
+                continue;
+            }
+            let parts = &self.parts[cell.write.time as usize - 1];
+            for (at, part) in parts.iter().enumerate() {
+                if (offset..offset + bytes).contains(&(4 * word + at)) {
+                    f(part.write);
+                }
+            }
+        }
+    }
+
+    /// Records a write that replaces all that was before.
+    pub(crate) fn replace(&mut self, offset: usize, bytes: usize, write: Entry) {
+        let cell = Cell { write, reads: [Entry::default(); 2] };
+        for byte in offset..offset + bytes {
+            let Some(word) = self.words.get_mut(byte / 4) else { return };
+            if byte % 4 == 0 && offset + bytes >= byte + 4 {
+                *word = cell;
+            }
+            let inside = byte & !3 >= offset && (byte & !3) + 4 <= offset + bytes;
+            if inside {
+                continue;
+            }
+            if word.write.block != SPLIT || word.write.time == 0 {
+                self.parts.push([*word; 4]);
+                *word = Cell::default();
+                word.write.block = SPLIT;
+                word.write.time = self.parts.len() as u32;
+            }
+            self.parts[word.write.time as usize - 1][byte % 4] = cell;
+        }
     }
 
     fn access_parts(

@@ -8,7 +8,29 @@
 //! the accumulator in order of k in f64 (f64 matrices: one `fma` a product; integers: exactly),
 //! and the sum is rounded once, to nearest even, into the accumulator's type. Hardware truncates
 //! intermediate sums in undocumented ways, so kernels that use `mma` must be compared within
-//! bounds.
+//! bounds. `wgmma` exists on one architecture, whose sums have been measured: it follows them, by
+//! the definition in `tensor_core`.
+
+use super::exact::Format;
+
+/// Element type of an `mma`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Element {
+    Float(Format),
+    E4M3,
+    Integer { bits: u32, signed: bool },
+}
+
+impl Element {
+    /// Width in bits of a value in its register; tf32 fills one.
+    pub(crate) fn bits(self) -> usize {
+        match self {
+            Element::Float(format) => format.bits() as usize,
+            Element::E4M3 => 8,
+            Element::Integer { bits, .. } => bits as usize,
+        }
+    }
+}
 
 /// Elements of A (row, k) in a lane.
 pub(crate) fn a_element(shape: Shape, lane: usize, i: usize) -> (usize, usize) {

@@ -17,9 +17,11 @@
 
 pub(crate) mod approximate;
 pub(crate) mod convert;
+pub(crate) mod descriptor;
 pub(crate) mod exact;
 pub(crate) mod float;
 pub(crate) mod integer;
 pub(crate) mod matrix;
 pub(crate) mod rows;
 pub(crate) mod scalar;
+pub(crate) mod tensor_core;
