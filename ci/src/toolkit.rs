@@ -18,12 +18,13 @@ use std::{env, fs};
 use wengert_core::{Diagnostic, Result};
 
 /// The packages, with the versions used for the project's records.
-pub const PACKAGES: [&str; 5] = [
+pub const PACKAGES: [&str; 6] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-cccl==13.0.85",
     "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-nvdisasm==13.2.86",
 ];
 
 /// The environment variable that names a toolkit.
@@ -97,7 +98,8 @@ impl Toolkit {
         &self.root
     }
 
-    fn tool(&self, name: &str) -> PathBuf {
+    /// The path of a program in `bin`.
+    pub fn tool(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }
 

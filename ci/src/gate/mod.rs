@@ -25,12 +25,11 @@
 //! A spill fails the gate, unless a line of `ci/allowed-spills.txt` allows it with a reason.
 
 mod allowed;
-mod occupancy;
+mod entries;
 mod table;
-mod verbose;
 
 pub use allowed::Allowed;
-pub use occupancy::{Limit, Occupancy, occupancy};
+pub use wengert_machine::occupancy::{Limit, Occupancy};
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +41,11 @@ use std::thread;
 
 use wengert_core::{Diagnostic, Result};
 pub use wengert_cuda::architecture::Architecture;
+use wengert_cuda::architecture::{MAX_BLOCK, REGISTERS_PER_MULTIPROCESSOR};
 use wengert_cuda::assembly::ptxas_arguments;
+use wengert_machine::card::Limits;
+use wengert_machine::occupancy::occupancy;
+use wengert_machine::ptxas;
 
 use crate::toolkit::{Toolkit, target_directory};
 
@@ -295,6 +298,18 @@ fn verbose_output(
     Ok(Ok(words))
 }
 
+/// The limits of an architecture that decide the occupancy.
+fn limits(architecture: Architecture) -> Limits {
+    Limits {
+        shared_per_block: architecture.shared_per_block,
+        shared: architecture.shared_per_multiprocessor,
+        threads: architecture.threads_per_multiprocessor,
+        blocks: architecture.blocks_per_multiprocessor,
+        registers: REGISTERS_PER_MULTIPROCESSOR,
+        threads_per_block: MAX_BLOCK,
+    }
+}
+
 impl Report {
     fn add(
         &mut self,
@@ -303,9 +318,10 @@ impl Report {
         words: &str,
         allowed: &Allowed,
     ) -> Result<()> {
-        let threads = verbose::threads(&source.text);
-        let found = verbose::parse(words).map_err(|e| e.context(&source.name))?;
-        let entries = verbose::entries(&source.text);
+        let threads = entries::threads(&source.text);
+        let found = ptxas::resources(words)
+            .map_err(|e| Diagnostic::new(e.to_string()).context(&source.name))?;
+        let entries = entries::entries(&source.text);
         if entries.len() != found.len() {
             return Err(Diagnostic::new(format!(
                 "{}: {} kernels, of which ptxas describes {}",
@@ -319,7 +335,8 @@ impl Report {
             let shared = used.shared + dynamic;
             let threads = threads.get(&used.kernel).copied();
             // If the kernel does not fix its block, 256 threads are assumed.
-            let occupancy = occupancy(architecture, threads.unwrap_or(256), used.registers, shared);
+            let limits = limits(architecture);
+            let occupancy = occupancy(&limits, threads.unwrap_or(256), used.registers, shared);
             let measure = Measure {
                 module: source.name.clone(),
                 kernel: used.kernel,
@@ -372,5 +389,18 @@ impl Report {
             .map_err(|e| Diagnostic::new(format!("cannot make {}: {e}", folder.display())))?;
         write("gate.md", self.markdown())?;
         write("gate.json", self.json())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Architecture, limits};
+
+    #[test]
+    fn the_model_of_gpus_has_the_limits_of_every_architecture() {
+        for architecture in Architecture::ALL {
+            let model = wengert_machine::card::Architecture::from_number(architecture.number);
+            assert_eq!(limits(architecture), model.unwrap().limits, "{}", architecture.name());
+        }
     }
 }

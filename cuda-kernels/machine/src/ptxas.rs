@@ -1,18 +1,25 @@
-//! Parsers for the output of `ptxas -v` and for the kernels in a module.
-
-use std::collections::BTreeMap;
-
-use wengert_core::{Diagnostic, Result};
+//! Resources of kernels, from the output of `ptxas -v`.
 
 /// Resources of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Used {
+pub struct Resources {
+    /// The kernel's name.
     pub kernel: String,
+    /// Registers of a thread.
     pub registers: u32,
+    /// Bytes of static shared memory of a block.
     pub shared: u32,
+    /// Bytes of local memory of a thread: arrays and spilled registers.
     pub stack: u32,
+    /// Bytes of stores and of loads of spilled registers, in the kernel and the functions that it
+    /// calls.
     pub spills: (u32, u32),
 }
+
+/// An output that says too little.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OutputError(String);
 
 /// Parses the kernels of an output, in its order.
 ///
@@ -29,11 +36,11 @@ pub struct Used {
 /// its callees; their spills count as the kernel's.
 ///
 /// Errors: a line lacks its numbers.
-pub fn parse(words: &str) -> Result<Vec<Used>> {
-    let mut found: Vec<Used> = Vec::new();
-    for line in words.lines() {
+pub fn resources(output: &str) -> Result<Vec<Resources>, OutputError> {
+    let mut found: Vec<Resources> = Vec::new();
+    for line in output.lines() {
         if let Some(name) = between(line, "Compiling entry function '", "'") {
-            found.push(Used { kernel: name.to_string(), ..Used::default() });
+            found.push(Resources { kernel: name.to_string(), ..Resources::default() });
             continue;
         }
         let Some(last) = found.last_mut() else { continue };
@@ -51,11 +58,10 @@ pub fn parse(words: &str) -> Result<Vec<Used>> {
             }
         }
     }
-    match found.iter().find(|u| u.registers == 0) {
-        Some(u) => Err(Diagnostic::new(format!(
-            "ptxas does not say how many registers `{}` uses",
-            u.kernel
-        ))),
+    match found.iter().find(|r| r.registers == 0) {
+        Some(r) => {
+            Err(OutputError(format!("ptxas does not say how many registers `{}` uses", r.kernel)))
+        }
         None => Ok(found),
     }
 }
@@ -65,48 +71,18 @@ fn between<'a>(line: &'a str, start: &str, end: &str) -> Option<&'a str> {
 }
 
 /// The number before `words` in a line.
-fn before(line: &str, words: &str) -> Result<u32> {
+fn before(line: &str, words: &str) -> Result<u32, OutputError> {
     let number = line.split_once(words).and_then(|(start, _)| start.rsplit([' ', '\t']).next());
     number.and_then(|n| n.parse().ok()).ok_or_else(|| {
-        Diagnostic::new(format!("no number before `{}` in `{}`", words.trim(), line.trim()))
+        OutputError(format!("no number before `{}` in `{}`", words.trim(), line.trim()))
     })
-}
-
-/// The names of a module's kernels.
-pub fn entries(text: &str) -> Vec<&str> {
-    // Comments are removed, since they may contain any text.
-    let code = text.lines().map(|l| l.split("//").next().unwrap_or(""));
-    let name = |rest: &'_ str| rest.trim_start().split(['(', ' ', '\t', '{']).next().map(str::len);
-    code.filter_map(|l| l.split_once(".entry").map(|(_, rest)| rest.trim_start()))
-        .filter_map(|rest| name(rest).map(|n| &rest[..n]))
-        .collect()
-}
-
-/// Threads of a block by the kernel's name: the product of the extents in `.reqntid` or
-/// `.maxntid`.
-pub fn threads(text: &str) -> BTreeMap<String, u32> {
-    let mut found = BTreeMap::new();
-    let mut kernel = "";
-    for line in text.lines().map(|l| l.split("//").next().unwrap_or("").trim()) {
-        if let Some(name) = entries(line).first() {
-            kernel = name;
-        }
-        let directive = line.split_once(".reqntid").or_else(|| line.split_once(".maxntid"));
-        if let Some((_, numbers)) = directive {
-            let numbers = numbers.trim_end_matches('{').split(',').map(|n| n.trim().parse::<u32>());
-            if let Ok(product) = numbers.product() {
-                found.insert(kernel.to_string(), product);
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WORDS: &str = "\
+    const OUTPUT: &str = "\
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'k2' for 'sm_80'
 ptxas info    : Function properties for k2
@@ -124,9 +100,10 @@ ptxas info    : Used 32 registers, used 1 barriers, 1200 bytes smem, 360 bytes c
 
     #[test]
     fn numbers_are_read_and_calls_are_counted() {
-        let found = parse(WORDS).unwrap();
-        let k2 = Used { kernel: "k2".into(), registers: 40, shared: 0, stack: 168, spills: (4, 8) };
-        let k = Used {
+        let found = resources(OUTPUT).unwrap();
+        let k2 =
+            Resources { kernel: "k2".into(), registers: 40, shared: 0, stack: 168, spills: (4, 8) };
+        let k = Resources {
             kernel: "k".into(),
             registers: 32,
             shared: 1200,
@@ -138,16 +115,8 @@ ptxas info    : Used 32 registers, used 1 barriers, 1200 bytes smem, 360 bytes c
 
     #[test]
     fn an_output_that_says_too_little_is_an_error() {
-        let cut: String = WORDS.lines().take(4).collect::<Vec<_>>().join("\n");
-        assert!(parse(&cut).unwrap_err().to_string().contains("k2"));
-        assert!(parse(&WORDS.replace("40 registers", "many registers")).is_err());
-    }
-
-    #[test]
-    fn kernels_and_their_blocks_are_found_in_the_text() {
-        let text = "// .entry no(\n.visible .entry a(\n.param .u64 p\n)\n.reqntid 128, 1, 1\n{\n}\n\
-                    .entry b()\n.maxntid 16, 4 {\n}\n.entry c {";
-        assert_eq!(entries(text), ["a", "b", "c"]);
-        assert_eq!(threads(text), BTreeMap::from([("a".into(), 128), ("b".into(), 64)]));
+        let cut: String = OUTPUT.lines().take(4).collect::<Vec<_>>().join("\n");
+        assert!(resources(&cut).unwrap_err().to_string().contains("k2"));
+        assert!(resources(&OUTPUT.replace("40 registers", "many registers")).is_err());
     }
 }

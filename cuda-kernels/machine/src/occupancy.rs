@@ -1,6 +1,9 @@
 //! Number of blocks of a kernel that are resident on a multiprocessor.
 
-use wengert_cuda::architecture::{Architecture, MAX_BLOCK, REGISTERS_PER_MULTIPROCESSOR, WARP};
+use crate::card::Limits;
+
+/// Threads of a warp.
+pub const WARP: u32 = 32;
 
 /// The resource that limits the number of resident blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,34 +47,25 @@ const RESERVED_SHARED: u32 = 1024;
 /// Source: the occupancy calculator of Nsight Compute, for compute capabilities 8.x and later.
 /// Registers are allocated per warp in units of 256, for four warps at a time. Shared memory is
 /// allocated per block in units of 128 bytes, with 1 KiB for the system.
-pub fn occupancy(
-    architecture: Architecture,
-    threads: u32,
-    registers: u32,
-    shared: u32,
-) -> Option<Occupancy> {
-    if threads == 0 || threads > MAX_BLOCK || shared > architecture.shared_per_block {
+pub fn occupancy(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Option<Occupancy> {
+    if threads == 0 || threads > limits.threads_per_block || shared > limits.shared_per_block {
         return None;
     }
     let warps = threads.div_ceil(WARP);
     let per_warp = (registers.max(1) * WARP).next_multiple_of(256);
-    let with_registers = REGISTERS_PER_MULTIPROCESSOR / per_warp / 4 * 4;
-    let limits = [
+    let with_registers = limits.registers / per_warp / 4 * 4;
+    let choices = [
         (with_registers / warps, Limit::Registers),
-        (
-            architecture.shared_per_multiprocessor
-                / (shared + RESERVED_SHARED).next_multiple_of(128),
-            Limit::Shared,
-        ),
-        (architecture.threads_per_multiprocessor / WARP / warps, Limit::Threads),
-        (architecture.blocks_per_multiprocessor, Limit::Blocks),
+        (limits.shared / (shared + RESERVED_SHARED).next_multiple_of(128), Limit::Shared),
+        (limits.threads / WARP / warps, Limit::Threads),
+        (limits.blocks, Limit::Blocks),
     ];
     let (blocks, limit) =
-        limits.into_iter().min_by_key(|(blocks, _)| *blocks).expect("there are four");
+        choices.into_iter().min_by_key(|(blocks, _)| *blocks).expect("there are four");
     (blocks > 0).then_some(Occupancy {
         blocks,
         warps: blocks * warps,
-        of: architecture.threads_per_multiprocessor / WARP,
+        of: limits.threads / WARP,
         limit,
     })
 }
@@ -79,31 +73,31 @@ pub fn occupancy(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::Architecture;
 
-    fn on(name: &str, threads: u32, registers: u32, shared: u32) -> Option<(u32, u32, Limit)> {
-        let architecture = Architecture::from_name(name).unwrap();
-        occupancy(architecture, threads, registers, shared)
-            .map(|o| (o.blocks, o.percent(), o.limit))
+    fn on(number: u32, threads: u32, registers: u32, shared: u32) -> Option<(u32, u32, Limit)> {
+        let limits = &Architecture::from_number(number).unwrap().limits;
+        occupancy(limits, threads, registers, shared).map(|o| (o.blocks, o.percent(), o.limit))
     }
 
     #[test]
     fn known_cases() {
         // 32 registers · 2048 threads are exactly the registers of a multiprocessor.
-        assert_eq!(on("sm_80", 256, 32, 0), Some((8, 100, Limit::Registers)));
-        assert_eq!(on("sm_80", 256, 33, 0), Some((6, 75, Limit::Registers)));
-        assert_eq!(on("sm_86", 256, 32, 0), Some((6, 100, Limit::Threads)));
-        assert_eq!(on("sm_90", 32, 16, 0), Some((32, 50, Limit::Blocks)));
-        assert_eq!(on("sm_90", 128, 255, 0), Some((2, 12, Limit::Registers)));
+        assert_eq!(on(80, 256, 32, 0), Some((8, 100, Limit::Registers)));
+        assert_eq!(on(80, 256, 33, 0), Some((6, 75, Limit::Registers)));
+        assert_eq!(on(86, 256, 32, 0), Some((6, 100, Limit::Threads)));
+        assert_eq!(on(90, 32, 16, 0), Some((32, 50, Limit::Blocks)));
+        assert_eq!(on(90, 128, 255, 0), Some((2, 12, Limit::Registers)));
         // 49 + 1 KiB: four blocks of the 228.
-        assert_eq!(on("sm_90", 128, 32, 49 << 10), Some((4, 25, Limit::Shared)));
-        assert_eq!(on("sm_80", 1024, 64, 0), Some((1, 50, Limit::Registers)));
+        assert_eq!(on(90, 128, 32, 49 << 10), Some((4, 25, Limit::Shared)));
+        assert_eq!(on(80, 1024, 64, 0), Some((1, 50, Limit::Registers)));
     }
 
     #[test]
     fn what_does_not_fit() {
-        assert_eq!(on("sm_80", 1025, 16, 0), None);
-        assert_eq!(on("sm_80", 1024, 72, 0), None);
-        assert_eq!(on("sm_86", 128, 16, 100 << 10), None);
-        assert!(on("sm_80", 128, 16, 100 << 10).is_some());
+        assert_eq!(on(80, 1025, 16, 0), None);
+        assert_eq!(on(80, 1024, 72, 0), None);
+        assert_eq!(on(86, 128, 16, 100 << 10), None);
+        assert!(on(80, 128, 16, 100 << 10).is_some());
     }
 }
