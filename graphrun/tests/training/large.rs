@@ -295,7 +295,7 @@ fn npy_files_larger_than_memory() {
     write_npy(&place, examples);
     let transforms = ["convert f32", "scale f32 0.0078125", "offset f32 -1.0"];
     let blocks = blocks(examples, WIDTH);
-    write_program(&place, ("bytes", "768"), (&transforms, 256), (examples, blocks));
+    write_program(&place, ("bytes", "768"), (&transforms, 512), (examples, blocks));
     train(&place, "rows");
 }
 
@@ -316,6 +316,6 @@ fn images_larger_than_memory() {
     let examples = (examples(bytes) / 12).max(200);
     write_images(&place, examples);
     let transforms = ["flip 2", "convert f32", "normalize 3 f32 128.0,128.0,128.0 64.0,64.0,64.0"];
-    write_program(&place, ("image", "64,64,3"), (&transforms, 128), (examples, None));
+    write_program(&place, ("image", "64,64,3"), (&transforms, 512), (examples, None));
     train(&place, "photos");
 }

@@ -38,6 +38,9 @@ use wengert_core::Result;
 pub struct Prefetch<T> {
     shared: Arc<Shared<T>>,
     end: u64,
+    /// Threads are woken when so few items are ahead: half of `depth`. A thread that is woken for
+    /// each item takes the processor of the consumer, which then waits for it.
+    refill: u64,
 }
 
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl<T: Send> Prefetch<T> {
                 }
             });
         }
-        Prefetch { shared, end: numbers.end }
+        Prefetch { shared, end: numbers.end, refill: depth / 2 }
     }
 
     /// The next item; `None` after the last one. Waits until it is computed.
@@ -118,8 +121,11 @@ impl<T: Send> Prefetch<T> {
         loop {
             if let Some(item) = state.ready.remove(&wanted) {
                 state.wanted += 1;
+                let ahead = state.next - state.wanted;
                 drop(state);
-                self.shared.changed.notify_all();
+                if ahead <= self.refill {
+                    self.shared.changed.notify_all();
+                }
                 return Some(item);
             }
             assert!(!state.broken, "a thread that reads data has panicked");

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use wengert_core::{Literal, Result, diagnostic};
+use wengert_core::{DType, Literal, Result, diagnostic};
 
 /// An .npy file, a folder of them, or a .safetensors file. An .npy file is an array named by its
 /// stem: `x_train.npy` is `x_train`.
@@ -174,7 +174,12 @@ impl RawArray {
         if self.big_endian {
             bytes.chunks_exact_mut(self.ty.dtype.size()).for_each(<[u8]>::reverse);
         }
-        Literal::from_bytes(self.ty.dtype, &self.ty.shape_of(rows), &bytes).map_err(|error| {
+        let shape = self.ty.shape_of(rows);
+        let literal = match self.ty.dtype {
+            DType::U8 => Literal::from_vec(&shape, bytes),
+            dtype => Literal::from_bytes(dtype, &shape, &bytes),
+        };
+        literal.map_err(|error| {
             error.context(format_args!(
                 "cannot read `{name}` of `{}` from row {row} on",
                 self.path.display()
@@ -209,7 +214,7 @@ mod tests {
     use super::*;
     use crate::data::source::read_whole;
     use crate::data::{Arrays, safetensors};
-    use wengert_core::{DType, Scalar};
+    use wengert_core::Scalar;
 
     #[test]
     fn rows_of_npy_files_are_those_of_the_whole_files() {

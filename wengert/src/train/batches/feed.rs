@@ -39,9 +39,10 @@ impl<'a> Feed<'a> {
         examples.check_room(&schedule)?;
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(processors.div_ceil(2).min(8)).max(1);
-        // Batches wait in at most 64 MiB, but for at least one batch of each thread.
+        // Batches wait in at most 64 MiB, but for at least one batch of each thread. Many small
+        // batches bridge the milliseconds in which the system runs other threads.
         let bytes = schedule.batches.size.saturating_mul(examples.row_bytes()).max(1);
-        let depth = ((64 << 20) / bytes).clamp(threads as u64, 8 * threads as u64) + 1;
+        let depth = ((64 << 20) / bytes).clamp(threads as u64, 64 * threads as u64) + 1;
         let (end, schedule) = (steps.end, Mutex::new(schedule));
         Ok(Feed::Ahead(Prefetch::start(scope, steps, threads, depth, move |step| {
             let drawn = schedule.lock().unwrap_or_else(PoisonError::into_inner).draw(step, end);
