@@ -5,6 +5,7 @@ use crate::compile::graphs::Form;
 use crate::compile::{FLAT, SIZES, Scaling, passes_of, summary};
 use crate::compiled_loop::{measure_random_chains, multiple_of_loops};
 use crate::gpt2;
+use crate::gpu_model;
 use crate::harness::Contender;
 use crate::memory::command::Asked;
 use crate::native::Native;
@@ -49,6 +50,8 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
+    /// Predicts the GPU suite, G1 to G7, on a GPU that is not at hand, kernel by kernel
+    GpuModel(gpu_model::Asked),
     /// Measures the table of C1 to C13, C15 and C16 on the CPU: products, chains, training steps,
     /// inference, starts, products of bf16, updates in place, decoding, imported models, networks
     /// in mixed precision; each contender runs in its own process
@@ -254,6 +257,7 @@ struct Shown {
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     match &cli.command {
         Task::Gpt2(asked) => asked.run(out),
+        Task::GpuModel(asked) => asked.run(out),
         Task::Gpu { device, group, measured } => {
             let (device, mut cases) = (device.parse()?, catalogue(measured.small));
             if let Some(unknown) =

@@ -39,6 +39,7 @@ pub mod csv;
 pub mod data;
 pub mod floor;
 mod gpt2;
+pub mod gpu_model;
 pub mod harness;
 pub mod machine;
 pub mod memory;

@@ -131,6 +131,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("ops", &["graphrun ops", "graphrun ops dot_general"]),
     ("devices", &["graphrun devices"]),
+    ("profile", &["graphrun profile digits.graph@predict --bind B=4096 --machine h200"]),
     (
         "bench",
         &[

@@ -10,6 +10,7 @@ mod find_rate;
 mod isolate;
 mod monitoring;
 mod onnx;
+mod profile;
 mod report;
 mod reports;
 mod run;
@@ -24,6 +25,7 @@ pub use find_rate::*;
 pub use isolate::*;
 pub use monitoring::*;
 pub use onnx::*;
+pub use profile::*;
 pub use report::*;
 pub use reports::*;
 pub use run::*;
@@ -133,6 +135,8 @@ pub enum Command {
     /// Measure the run time of a function: percentiles, rates beside the machine's peaks, and a
     /// comparison with another function or other options in turns.
     Bench(BenchArgs),
+    /// Predict the time of each kernel on a GPU that is not at hand, and name what limits it.
+    Profile(ProfileArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
     /// Print the manual page of a command, or write all pages to a folder.

@@ -15,6 +15,7 @@ mod find_rate;
 mod frontier;
 pub mod import;
 pub mod inspect;
+mod kernel_times;
 pub mod manual;
 pub mod memory;
 pub mod merge;
@@ -22,7 +23,7 @@ mod monitoring;
 pub mod nan;
 pub mod ops;
 pub mod precision;
-mod profile;
+pub mod profile;
 pub mod reduce;
 pub mod report;
 pub mod run;
@@ -66,6 +67,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Devices(args) => devices::run(args, console),
         Command::Memory(args) => memory::run(args, console),
         Command::Bench(args) => bench::run(args, console),
+        Command::Profile(args) => profile::run(args, console),
         Command::Completions(args) => completions::run(args, console),
         Command::Manual(args) => manual::run(args, console),
     }

@@ -1,60 +1,99 @@
-//! Runs with timed kernels, and the table of the times.
+//! `graphrun profile`: predicted times of kernels.
 
-use crate::console::Outcome;
-use wengert::{Compiled, KernelTime, Literal, Outputs};
+use crate::cli::ProfileArgs;
+use crate::console::{Console, Outcome, Status};
+use crate::source::Source;
+use crate::table::Table;
+use serde_json::{Value, json};
+use wengert::device::predicted::tools::Tools;
+use wengert::device::predicted::{HEADER, Options, Predicted, Row, architecture, card, predict};
+use wengert::{diagnostic, pipeline, target};
 
-/// Times of kernels in some number of runs.
-pub(super) struct Profile {
-    kernels: Vec<KernelTime>,
-    runs: u64,
+/// Compiles the function for the card, and predicts its plan.
+pub fn run(args: &ProfileArgs, console: &mut Console<'_>) -> Outcome {
+    let card = card(&args.machine)?;
+    if args.device != "emulator" {
+        return Err(diagnostic!("`{}` cannot run a sample of the kernels of a GPU", args.device)
+            .help("leave out --device; `graphrun run --profile N` times kernels of the CPU")
+            .into());
+    }
+    let tools = Tools::find()?;
+    let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
+    let (program, function) = (&source.file()?.program, source.function()?);
+    let binding = source.binding(&args.function.binds)?;
+    source.functions(&binding)?;
+    let target = target(&architecture(card)?.name())?;
+    let options = pipeline::Options::default();
+    let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
+    let options = Options { blocks: args.blocks, library: !args.no_library, waves: true };
+    let predicted = predict(&plan, card, options, &tools)?;
+    match args.json {
+        true => console.line(to_json(&predicted))?,
+        false => console.line(text(&predicted).trim_end())?,
+    }
+    let assumed: Vec<String> = card.assumptions().into_iter().map(|(name, _)| name).collect();
+    if !args.json && !assumed.is_empty() {
+        console.note(format_args!("figures without a published source: {}", assumed.join("; ")));
+    }
+    Ok(Status::Good)
 }
 
-/// Runs a function `runs` times. Returns the outputs of the last run, and the kernels' times in
-/// all runs but the first, which touches new memory. (A single run is timed itself.)
-pub(super) fn run(
-    compiled: &mut Compiled,
-    runs: u64,
-    inputs: &[(&str, &Literal)],
-) -> Outcome<(Outputs, Profile)> {
-    compiled.measure()?;
-    let measured = (runs - 1).max(1);
-    if runs > 1 {
-        compiled.run(inputs)?;
-        // Resets the measurement.
-        compiled.measure()?;
+fn text(predicted: &Predicted) -> String {
+    let mut table = Table::new(2, HEADER);
+    for row in &predicted.rows {
+        table.row(row.cells(predicted.seconds()));
     }
-    let mut outputs = compiled.run(inputs)?;
-    for _ in 1..measured {
-        outputs = compiled.run(inputs)?;
+    let mut text = table.to_string();
+    let (copies, bytes) = predicted.copies;
+    if copies > 0 {
+        text += &format!("{copies} copies, {:.2} MB\n", bytes as f64 / 1e6);
     }
-    Ok((outputs, Profile { kernels: compiled.profile(), runs: measured }))
+    for why in &predicted.unknown {
+        text += &format!("not predicted: {why}\n");
+    }
+    let launches = predicted.rows.iter().map(|row| row.times).sum::<u64>() + copies;
+    text += &format!(
+        "{launches} launches, {:.4} ms predicted on {}\n",
+        1e3 * predicted.seconds(),
+        predicted.card.product
+    );
+    text
 }
 
-impl std::fmt::Display for Profile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = |kernel: &KernelTime| kernel.time.as_secs_f64();
-        let total: f64 = self.kernels.iter().map(seconds).sum();
-        let runs = self.runs as f64;
-        let width = self.kernels.iter().map(|k| k.kernel.chars().count()).max().unwrap_or(0).max(6);
-        writeln!(
-            f,
-            "{:<width$} {:>6} {:>10} {:>6} {:>8} {:>8}",
-            "kernel", "times", "ms", "share", "GB/s", "GFLOP/s"
-        )?;
-        for kernel in &self.kernels {
-            let (time, times) = (seconds(kernel), kernel.runs as f64 / runs);
-            let rate = |amount: u64| if time > 0.0 { amount as f64 / time / 1e9 } else { 0.0 };
-            let flops =
-                if kernel.flops > 0 { format!("{:.1}", rate(kernel.flops)) } else { String::new() };
-            writeln!(
-                f,
-                "{:<width$} {times:>6} {:>10.3} {:>5.1}% {:>8.1} {flops:>8}",
-                kernel.kernel,
-                1e3 * time / runs,
-                100.0 * time / total.max(f64::MIN_POSITIVE),
-                rate(kernel.bytes),
-            )?;
-        }
-        write!(f, "{:<width$} {:>6} {:>10.3}", "all", "", 1e3 * total / runs)
-    }
+fn to_json(predicted: &Predicted) -> Value {
+    let assumed = predicted.card.assumptions();
+    let assumed = assumed.into_iter().map(|(name, figure)| {
+        json!({ "figure": name, "value": figure.value, "reason": figure.source.text() })
+    });
+    json!({
+        "machine": predicted.card.name,
+        "seconds": predicted.seconds(),
+        "kernels": predicted.rows.iter().map(row_json).collect::<Vec<_>>(),
+        "copies": predicted.copies.0,
+        "copied_bytes": predicted.copies.1,
+        "not_predicted": predicted.unknown,
+        "assumed": assumed.collect::<Vec<_>>(),
+    })
+}
+
+fn row_json(row: &Row) -> Value {
+    json!({
+        "kernel": row.kernel,
+        "origin": row.origin,
+        "times": row.times,
+        "blocks": row.blocks,
+        "threads": row.threads,
+        "registers": row.registers,
+        "shared": row.shared,
+        "spills": [row.spills.0, row.spills.1],
+        "occupancy": row.occupancy.map(|found| found.percent()),
+        "memory": row.memory,
+        "read": row.device_memory.0,
+        "written": row.device_memory.1,
+        "sectors_per_request": row.sectors,
+        "instructions": row.instructions,
+        "seconds": row.seconds,
+        "limiter": row.limiter.name(),
+        "misfit": row.misfit,
+    })
 }

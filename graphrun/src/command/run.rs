@@ -1,6 +1,6 @@
 //! `graphrun run`: one run of a function.
 
-use super::profile;
+use super::kernel_times;
 use crate::cli::RunArgs;
 use crate::console::{Console, Outcome, Status};
 use crate::outputs::Targets;
@@ -45,7 +45,7 @@ pub fn run(args: &RunArgs, console: &mut Console<'_>) -> Outcome {
     let given = gathered.make()?;
     let results = match args.profile {
         Some(runs) => {
-            let (results, profile) = profile::run(&mut compiled, runs, &given.inputs())?;
+            let (results, profile) = kernel_times::run(&mut compiled, runs, &given.inputs())?;
             console.note(profile);
             results
         }

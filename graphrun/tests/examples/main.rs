@@ -12,6 +12,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use wengert::data::npz;
 use wengert::{DType, Literal};
+use wengert_ci::toolkit::{self, Toolkit};
 
 /// The result of a run of the command.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ struct Ran {
 
 fn graphrun(folder: &Path, arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_graphrun"));
+    // `profile` looks at machine code.
+    command.env(toolkit::VARIABLE, Toolkit::find().unwrap().root());
     let output = command.args(arguments).current_dir(folder).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran {

@@ -15,6 +15,8 @@ mod absent;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
+#[cfg(feature = "cuda")]
+pub mod predicted;
 
 #[cfg(not(feature = "cuda"))]
 use absent::{cuda, emulator};

@@ -1,0 +1,85 @@
+//! Products of cuBLASLt, whose code is not known.
+//!
+//! The model: tiles of 128 × 256, one at a time on each multiprocessor, so the last round of tiles
+//! costs a whole one. A tile takes its operations at [`SHARE`] of the tensor cores' dense rate. The
+//! operands and the result cross the bus of device memory once. The larger of the two times counts.
+
+use super::Row;
+use wengert_core::DType;
+use wengert_core::call::{Call, Gemm};
+use wengert_cuda::lowered::Question;
+use wengert_machine::card::Card;
+use wengert_machine::pipe::Pipe;
+use wengert_machine::predict::Resource;
+
+/// Share of the dense rate that the library reaches within a tile. An assumption: about 790 TFLOP/s
+/// are reported for large products of bf16 on random data on an H200, whose dense rate is 989.
+const SHARE: f64 = 0.8;
+
+/// Rows and columns of a tile.
+const TILE: (usize, usize) = (128, 256);
+
+/// The row of a product that runs `times` times.
+pub fn row(question: &Question, times: u64, card: &Card) -> Row {
+    let Call::Gemm(gemm) = &question.call else {
+        unreachable!("the library is asked for products only")
+    };
+    let (clock, processors) = (card.boost.value, card.multiprocessors.value);
+    let tiles = gemm.batch * gemm.m.div_ceil(TILE.0) * gemm.n.div_ceil(TILE.1);
+    let rounds = (tiles as f64 / processors).ceil();
+    // A matrix that is smaller than a tile takes its own extents.
+    let tile = (TILE.0.min(gemm.m) * TILE.1.min(gemm.n) * gemm.k) as f64;
+    let (pipe, rate) = rate(gemm, card);
+    let computing = rounds * tile / (rate * clock);
+    let (read, written) = bytes(gemm);
+    let moving = (read + written) as f64 / card.dram_achievable();
+    let (limiter, longest) = match computing >= moving {
+        true => (Resource::Pipe(pipe), computing),
+        false => (Resource::Dram, moving),
+    };
+    let ways = |m: usize, n: usize, k: usize| format!("{m}x{n}x{k}");
+    Row {
+        kernel: format!("cublaslt {}", ways(gemm.m, gemm.n, gemm.k)),
+        origin: question.call.description(),
+        times,
+        blocks: tiles as u64,
+        threads: 0,
+        registers: 0,
+        shared: 0,
+        spills: (0, 0),
+        occupancy: None,
+        memory: read + written,
+        device_memory: (read, written),
+        sectors: 0.0,
+        instructions: 0.0,
+        seconds: card.graph_gap.value + longest,
+        limiter,
+        misfit: 0.0,
+    }
+}
+
+/// The pipe of a product, and its multiplications with addition per clock and multiprocessor.
+fn rate(gemm: &Gemm, card: &Card) -> (Pipe, f64) {
+    let tensor = &card.tensor;
+    let of = |rate: f64| (Pipe::Tensor, rate * SHARE);
+    match gemm.operand {
+        DType::F16 | DType::BF16 => of(tensor.f16_f32.value),
+        DType::F8E4M3FN | DType::F8E5M2 | DType::U8 => of(tensor.f8.value),
+        DType::F64 if tensor.f64.value > 0.0 => of(tensor.f64.value),
+        DType::F64 => (Pipe::Double, card.architecture.rates.double.value * SHARE),
+        _ => (Pipe::Fma, card.architecture.rates.fma.value * SHARE),
+    }
+}
+
+/// Bytes of the operands, and of the result.
+fn bytes(gemm: &Gemm) -> (u64, u64) {
+    let Gemm { batch, m, n, k, .. } = *gemm;
+    let size = |elements: usize, dtype: DType| (elements * dtype.size()) as u64;
+    let out = size(batch * m * n, gemm.result);
+    let right = gemm.rhs_operand.unwrap_or(gemm.operand);
+    let mut read = size(batch * m * k, gemm.operand) + size(batch * k * n, right);
+    if gemm.addends.residual {
+        read += out;
+    }
+    (read, out)
+}
