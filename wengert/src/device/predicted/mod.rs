@@ -26,8 +26,7 @@ mod products;
 mod sample;
 pub mod tools;
 
-use launches::{Launches, Recorded};
-use std::collections::BTreeMap;
+use launches::Launches;
 use tools::Tools;
 use wengert_core::plan::Plan;
 use wengert_core::{Diagnostic, Result, Verified, diagnostic};
@@ -182,13 +181,9 @@ pub fn predict(
     if !launches.is_empty() {
         let code = tools.code(&lowered.ptx, architecture)?;
         let sampler = sample::Sampler::new(&lowered, &code, card, options)?;
-        let mut done: BTreeMap<&Recorded, usize> = BTreeMap::new();
         for (recorded, times) in &launches {
             match sampler.row(recorded, *times)? {
-                Ok(row) => {
-                    done.insert(recorded, rows.len());
-                    rows.push(row);
-                }
+                Ok(row) => rows.push(row),
                 Err(why) => unknown.push(why),
             }
         }

@@ -65,7 +65,7 @@ impl Tools {
 
 fn unread(tool: &str, error: &dyn std::fmt::Display) -> Diagnostic {
     diagnostic!("the output of {tool} is not understood: {error}")
-        .help("releases 12.8 to 13.2 of the CUDA toolkit are known to work")
+        .help("ptxas 13.0 and nvdisasm 13.2 are known to work")
 }
 
 /// The path of a program.
