@@ -166,9 +166,9 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The operation of `cp.reduce.async.bulk`, and the bytes of an element. A tensor's elements have
-    /// the type of its map, which is known when the kernel runs: execution takes the addition of
-    /// that type, and from here only that there is one.
+    /// The operation of `cp.reduce.async.bulk`, and the bytes of an element. A tensor's elements
+    /// have the type of its map, which is known when the kernel runs: execution takes the addition
+    /// of that type, and from here only that there is one.
     fn reduction(
         &mut self,
         i: &'a syntax::Instruction,
