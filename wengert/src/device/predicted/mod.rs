@@ -21,10 +21,13 @@
 //! **Products of cuBLASLt** have no code here. They are predicted by their operations and bytes
 //! ([`products`]).
 
+mod code;
 mod launches;
 mod products;
 mod sample;
 pub mod tools;
+
+pub use code::{Facts, KernelCode, MachineCode, machine_code};
 
 use launches::Launches;
 use tools::Tools;

@@ -22,6 +22,8 @@ pub struct Tools {
 /// The machine code of a module.
 #[derive(Debug)]
 pub struct Code {
+    /// The listing of `nvdisasm`.
+    pub listing: String,
     /// Its kernels.
     pub module: Module,
     /// What `ptxas` says of each.
@@ -59,7 +61,7 @@ impl Tools {
         let options = ["-gp", "-c"].map(OsStr::new);
         let listed = run(&self.nvdisasm, &[options[0], options[1], object.as_ref()])?;
         let module = Module::parse(&listed.0).map_err(|error| unread("nvdisasm", &error))?;
-        Ok(Code { module, resources })
+        Ok(Code { listing: listed.0, module, resources })
     }
 }
 
