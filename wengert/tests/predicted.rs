@@ -77,7 +77,7 @@ fn machine_code_tells_widths_and_occupancy() {
         assert!(code.listing.contains(&kernel.kernel) && code.listing.contains("LDG.E.128"));
     }
     let mistake = machine_code(&plan(SUM, "cpu"), &tools()).unwrap_err();
-    assert!(mistake.to_string().contains("architecture `cpu`"), "{mistake}");
+    assert!(mistake.to_string().contains("for `cpu`"), "{mistake}");
 }
 
 #[test]
