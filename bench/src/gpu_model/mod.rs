@@ -13,9 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use wengert::command::{Outcome, Status};
 use wengert::device::predicted::tools::Tools;
-use wengert::device::predicted::{
-    Card, HEADER, Options, Predicted, architecture, card, predict,
-};
+use wengert::device::predicted::{Card, HEADER, Options, Predicted, architecture, card, predict};
 use wengert::{Device, Diagnostic, bind, diagnostic, pipeline, target};
 
 /// Options of `gpu-model`.
@@ -58,9 +56,12 @@ impl Asked {
         // Read before the predictions, which take minutes.
         let measured = self.measured.as_deref().map(Measured::read).transpose()?;
         if measured.is_some() && asked.len() != 1 {
-            return Err(diagnostic!("a record is of one program, and {} are asked for", asked.len())
-                .help(format!("name one: {}", ids(&asked)))
-                .into());
+            return Err(diagnostic!(
+                "a record is of one program, and {} are asked for",
+                asked.len()
+            )
+            .help(format!("name one: {}", ids(&asked)))
+            .into());
         }
         let card = card(&self.machine)?;
         let tools = Tools::find()?;

@@ -15,8 +15,17 @@ pub(super) fn print(plan: &Verified<Plan>, cost: bool, console: &mut Console<'_>
     console.text(&code.listing)?;
     if cost {
         let header = [
-            "kernel", "threads", "regs", "shared", "spill", "occ %", "instructions", "loops",
-            "loads", "stores", "tensor",
+            "kernel",
+            "threads",
+            "regs",
+            "shared",
+            "spill",
+            "occ %",
+            "instructions",
+            "loops",
+            "loads",
+            "stores",
+            "tensor",
         ];
         let mut table = Table::new(1, header);
         for kernel in &code.kernels {

@@ -39,8 +39,8 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             _ => {
                 return Err(diagnostic!("`{}` is a plan", source.path.display())
                     .help(
-                        "add `--stage plan`, `--stage ptx` or `--stage kernels`; for earlier stages \
-                         give the .graph or .ir file it was compiled from",
+                        "add `--stage plan`, `--stage ptx` or `--stage kernels`; for earlier \
+                         stages give the .graph or .ir file it was compiled from",
                     )
                     .into());
             }

@@ -72,9 +72,8 @@ pub fn machine_code(plan: &Verified<Plan>, tools: &Tools) -> Result<MachineCode>
             registers,
             shared,
             spills: resources.spills,
-            occupancy: card.and_then(|card| {
-                occupancy(&card.architecture.limits, threads, registers, shared)
-            }),
+            occupancy: card
+                .and_then(|card| occupancy(&card.architecture.limits, threads, registers, shared)),
             facts: Facts::new(kernel, &flow),
         });
     }
