@@ -1,6 +1,5 @@
 //! Predicted times of plans: what is known of them by hand, and mistakes.
 
-#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
 use wengert::core::Verified;
