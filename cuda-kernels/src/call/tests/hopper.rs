@@ -4,7 +4,10 @@ use super::follower::{check_compiled, gelu};
 use super::*;
 use crate::assembly::ptxas_arguments;
 use crate::call::gemm::in_warpgroups;
+use crate::ptx::hopper::Hopper;
+use crate::ptx::{Inst, Line};
 use emulator::Asynchrony;
+use std::collections::BTreeSet;
 use std::process::Command;
 use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_ci::toolkit::Toolkit;
@@ -122,6 +125,38 @@ fn sums_of_integers_are_exact() {
             let expected: i64 = (0..k).map(term).sum();
             assert_eq!(*sum, expected as f32, "{extents:?} {orders:?}: {i} {j}");
         }
+    }
+}
+
+/// The emulator finds what is wrong with a kernel that lacks a fence or a wait.
+#[test]
+fn fences_and_waits_are_needed() {
+    let gemm = gemm(1, [16, 16, 448], [0, 0], [DType::BF16, DType::F32]);
+    for (lacks, says) in [
+        (Inst::Hopper(Hopper::ProxyFence), "no `fence.proxy.async` lies between"),
+        (Inst::CopyWait(0), "a `cp.async` is still to write"),
+        (Inst::Barrier, "SharedRace"),
+        (Inst::Hopper(Hopper::ProductFence), "needs a `wgmma.fence`"),
+        (Inst::Hopper(Hopper::ProductCommit), "an asynchronous operation is still to read"),
+        (Inst::Hopper(Hopper::ProductWait(1)), "an asynchronous operation is still to read"),
+        (Inst::Hopper(Hopper::ProductWait(0)), "before `wgmma.wait_group` has waited"),
+    ] {
+        let mut compiled = compiled(&gemm, false, None).unwrap();
+        let code = &mut compiled.stages[0].kernel.code;
+        let lines = code.lines().iter().enumerate();
+        let is = |line: &Line| matches!(line, Line::Statement(s) if s.inst == lacks);
+        let lines: BTreeSet<usize> = lines.filter(|(_, l)| is(l)).map(|(n, _)| n).collect();
+        assert_eq!(lines.len(), 1, "{lacks}");
+        code.remove(&lines);
+        let mut memory = emulator::Memory::new();
+        let arguments = [16 * 448 * 2, 448 * 16 * 2, 16 * 16 * 4].map(|bytes| {
+            let address = memory.allocate("argument", bytes).unwrap();
+            memory.write(address, &vec![0; bytes as usize]).unwrap();
+            (address, bytes)
+        });
+        let options = emulator::Options::default();
+        let found = try_launch("", &compiled, &arguments, 0, &mut memory, options).unwrap_err();
+        assert!(found.contains(says), "without `{lacks}`: {found}");
     }
 }
 

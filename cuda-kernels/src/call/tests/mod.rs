@@ -112,6 +112,19 @@ fn launch(
     memory: &mut emulator::Memory,
     options: emulator::Options,
 ) {
+    try_launch(what, compiled, arguments, workspace, memory, options)
+        .unwrap_or_else(|fault| panic!("{what}: {fault}"));
+}
+
+/// [`launch`], or the fault that the emulator finds.
+fn try_launch(
+    what: &str,
+    compiled: &Compiled,
+    arguments: &[(u64, u64)],
+    workspace: u64,
+    memory: &mut emulator::Memory,
+    options: emulator::Options,
+) -> std::result::Result<(), String> {
     let machine = emulator::Emulator::new(options);
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
@@ -143,10 +156,9 @@ fn launch(
             dynamic_shared: stage.dynamic_shared,
             arguments: given.collect(),
         };
-        machine
-            .run(&module, &launch, memory)
-            .unwrap_or_else(|fault| panic!("{what}: {name}: {fault}"));
+        machine.run(&module, &launch, memory).map_err(|fault| format!("{name}: {fault}"))?;
     }
+    Ok(())
 }
 
 /// The module of a stage.

@@ -19,9 +19,9 @@
 //!
 //! | elements | tile | step | buffers | blocks | registers | shared memory |
 //! |---|---|---|---|---|---|---|
-//! | f16, bf16 | 128 × 256 | 64 | 4 | 1 | 200 to 255 | 193 KiB |
-//! | f16, bf16 | 128 × 128 | 64 | 3 | 2 | 128 | 97 KiB |
-//! | 8-bit floats | 128 × 128 | 128 | 4 | 1 | 200 to 255 | 129 KiB |
+//! | f16, bf16 | 128 × 256 | 64 | 4 | 1 | 160 to 240 | 193 KiB |
+//! | f16, bf16 | 128 × 128 | 64 | 3 | 2 | 94 to 128 | 97 KiB |
+//! | 8-bit floats | 128 × 128 | 128 | 4 | 1 | 220 | 129 KiB |
 //!
 //! Bound: a step of the wide tile reads 48 KiB and makes 2 Mi multiply-adds of them, for which an
 //! H100 takes 1024 cycles: 48 bytes a cycle from the second-level cache. The narrow tile needs 64;
