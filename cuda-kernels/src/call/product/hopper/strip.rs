@@ -5,8 +5,9 @@
 //! | the sum | 64 or 128 terms of an outer index | all outer indices | 32 bytes |
 //! | an outer index | 64 outer indices of a term | 64 terms, for each 64 of them | 16 rows |
 //!
-//! Only halves may lie along an outer index. Eight neighbouring threads copy a row, each 16 bytes of it. A thread's vectors differ by a
-//! multiple of eight rows, where the swizzle has the same permutation.
+//! Only halves may lie along an outer index. Eight neighbouring threads copy a row, each 16 bytes
+//! of it. A thread's vectors differ by a multiple of eight rows, where the swizzle has the same
+//! permutation.
 
 use crate::call::product::Gather;
 use crate::call::product::gather::Direction;
