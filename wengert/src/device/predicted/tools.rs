@@ -6,6 +6,7 @@ use std::process::Command;
 use std::{env, fs};
 use wengert_core::{Diagnostic, Result, diagnostic};
 use wengert_cuda::architecture::Architecture;
+use wengert_cuda::assembly::machine;
 use wengert_machine::ptxas::{self, Resources};
 use wengert_machine::sass::Module;
 
@@ -52,7 +53,7 @@ impl Tools {
         let (source, object) = (folder.path().join("k.ptx"), folder.path().join("k.cubin"));
         fs::write(&source, ptx)
             .map_err(|error| diagnostic!("cannot write `{}`: {error}", source.display()))?;
-        let target = format!("-arch={}", architecture.name());
+        let target = format!("-arch={}", machine(ptx, architecture));
         let options = [target.as_str(), "-lineinfo", "-v", "-o"].map(OsStr::new);
         let [arch, lines, verbose, out] = options;
         let assembled =
