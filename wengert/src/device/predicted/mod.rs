@@ -18,9 +18,12 @@
 //! are fetched for the first time grow with the grid up to the bytes of the arguments, since blocks
 //! may share them. Sectors that are fetched again grow with the grid.
 //!
+//! **Kernels of others** ([`foreign`]) are predicted in the same way from their PTX and a launch.
+//!
 //! **Products of cuBLASLt** have no code here. They are predicted by their operations and bytes
 //! ([`products`]).
 
+pub mod foreign;
 mod launches;
 mod products;
 mod sample;
@@ -179,7 +182,7 @@ pub fn predict(
     let mut rows = Vec::new();
     let mut unknown = Vec::new();
     if !launches.is_empty() {
-        let code = tools.code(&lowered.ptx, architecture)?;
+        let code = tools.code(&lowered.ptx, &architecture.name())?;
         let sampler = sample::Sampler::new(&lowered, &code, card, options)?;
         for (recorded, times) in &launches {
             match sampler.row(recorded, *times)? {
