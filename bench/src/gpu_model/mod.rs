@@ -1,11 +1,13 @@
 //! `wengert-bench gpu-model`: the GPU suite on a GPU that is not at hand, by the model of
-//! [`wengert::device::predicted`].
+//! [`wengert::device::predicted`]; `wengert-bench gpu-model published` compares the model with
+//! published speeds of other kernels ([`published`]).
 
+pub mod published;
 mod suite;
 
 pub use suite::{Entry, suite};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use std::io::Write;
 use wengert::command::{Outcome, Status};
 use wengert::device::predicted::tools::Tools;
@@ -14,10 +16,13 @@ use wengert::{Diagnostic, bind, pipeline, target};
 
 /// Options of `gpu-model`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Asked {
+    #[command(subcommand)]
+    task: Option<Task>,
     /// Only these programs: G1 to G7
     labels: Vec<String>,
-    /// The GPU: a100, b200, h100, h200, l4, rtx4090, rtx5090
+    /// The GPU: a100, a100-40gb, a6000, b200, h100, h200, l4, rtx4090, rtx5090
     #[arg(long, value_name = "GPU", default_value = "h200")]
     machine: String,
     /// Blocks of each launch that the emulator runs, at least
@@ -31,9 +36,18 @@ pub struct Asked {
     kernels: usize,
 }
 
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Compares the model with published speeds of kernels that are not ours
+    Published(published::Asked),
+}
+
 impl Asked {
     /// Prints a table for each program.
     pub(crate) fn run(&self, out: &mut dyn Write) -> Outcome {
+        if let Some(Task::Published(asked)) = &self.task {
+            return asked.run(out);
+        }
         let all = suite();
         if let Some(unknown) = self.labels.iter().find(|l| !all.iter().any(|e| e.label == **l)) {
             return Err(Diagnostic::new(format!("no program of the suite is called `{unknown}`"))
