@@ -1,13 +1,16 @@
 //! `wengert-bench gpu-model`: the GPU suite on a GPU that is not at hand, by the model of
 //! [`wengert::device::predicted`], and beside it what a profiler measured there.
+//! `wengert-bench gpu-model published` compares the model with published speeds of other kernels
+//! ([`published`]).
 
 mod measured;
 mod on_device;
+pub mod published;
 mod suite;
 
 pub use suite::{Entry, suite};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use measured::Measured;
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,10 +21,13 @@ use wengert::{Device, Diagnostic, bind, diagnostic, pipeline, target};
 
 /// Options of `gpu-model`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Asked {
+    #[command(subcommand)]
+    task: Option<Task>,
     /// Only these programs: G1 to G7, or one of several, such as G6.2
     labels: Vec<String>,
-    /// The GPU: a100, b200, h100, h200, l4, rtx4090, rtx5090
+    /// The GPU: a100, a100-40gb, a6000, b200, h100, h200, l4, rtx4090, rtx5090
     #[arg(long, value_name = "GPU", default_value = "h200")]
     machine: String,
     /// Blocks of each launch that the emulator runs, at least
@@ -41,9 +47,18 @@ pub struct Asked {
     measured: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Compares the model with published speeds of kernels that are not ours
+    Published(published::Asked),
+}
+
 impl Asked {
     /// Prints a table for each program.
     pub(crate) fn run(&self, out: &mut dyn Write) -> Outcome {
+        if let Some(Task::Published(asked)) = &self.task {
+            return asked.run(out);
+        }
         let all = suite();
         let asked = self.entries(&all)?;
         if let Some(device) = self.run_on {

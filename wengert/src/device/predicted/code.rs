@@ -4,6 +4,7 @@ use super::tools::Tools;
 use crate::device::cuda;
 use wengert_core::plan::Plan;
 use wengert_core::{Result, Verified, diagnostic};
+use wengert_cuda::assembly::machine;
 use wengert_cuda::driver::blas::Rules;
 use wengert_cuda::executable::library_by_rule;
 use wengert_cuda::lowered::LoweredPlan;
@@ -52,7 +53,7 @@ pub fn machine_code(plan: &Verified<Plan>, tools: &Tools) -> Result<MachineCode>
     if lowered.kernels.is_empty() {
         return Ok(MachineCode { listing: String::new(), kernels: Vec::new() });
     }
-    let code = tools.code(&lowered.ptx, architecture)?;
+    let code = tools.code(&lowered.ptx, &machine(&lowered.ptx, architecture))?;
     let is_of_it = |card: &&Card| format!("sm_{}", card.architecture.number) == plan.target.name;
     let card = Card::all().iter().find(is_of_it);
     let mut kernels = Vec::with_capacity(lowered.kernels.len());
