@@ -19,6 +19,7 @@ mod warps;
 
 use clap::Args;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write;
 use wengert::command::{Outcome, Status};
 use wengert::device::predicted::card;
@@ -183,8 +184,8 @@ impl Asked {
         writeln!(out, "| kernel | card | published | predicted | ratio | limit | source |")?;
         writeln!(out, "|---|---|---|---|---|---|---|")?;
         for row in &rows {
-            if !modules.contains_key(&row.code) {
-                modules.insert(row.code, row.code.assemble(&tools)?);
+            if let Entry::Vacant(place) = modules.entry(row.code) {
+                place.insert(row.code.assemble(&tools)?);
             }
             self.row(row, &modules[&row.code], out)?;
         }
