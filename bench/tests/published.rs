@@ -58,6 +58,9 @@ fn a_stream_moves_its_arrays_once() {
     assert!(row.amount / seconds < card.dram_achievable());
 }
 
+/// A figure of a launch, and its name.
+type Field = (&'static str, fn(&Work) -> f64);
+
 #[test]
 fn steps_extend_to_the_whole_launch() {
     let row = row("SGEMM 4, 8 a thread on a6000");
@@ -67,7 +70,7 @@ fn steps_extend_to_the_whole_launch() {
     let at = |k: u32| module.sample(run.entry, &(run.launch)(k), card).unwrap();
     let (short, long, whole) = (at(32), at(64), at(160));
     let extended = short.extended(32.0, &long, 64.0, 160.0);
-    let fields: [(&str, fn(&Work) -> f64); 6] = [
+    let fields: [Field; 6] = [
         ("instructions", |w| w.instructions),
         ("wavefronts", |w| w.wavefronts),
         ("sectors", |w| w.l1_sectors),
