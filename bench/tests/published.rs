@@ -70,17 +70,18 @@ fn steps_extend_to_the_whole_launch() {
     let at = |k: u32| module.sample(run.entry, &(run.launch)(k), card).unwrap();
     let (short, long, whole) = (at(32), at(64), at(160));
     let extended = short.extended(32.0, &long, 64.0, 160.0);
-    let fields: [Field; 6] = [
+    let fields: [Field; 5] = [
         ("instructions", |w| w.instructions),
         ("wavefronts", |w| w.wavefronts),
         ("sectors", |w| w.l1_sectors),
         ("L2", |w| w.l2_bytes),
         ("DRAM", |w| w.dram_bytes),
-        ("clocks", |w| w.warp_clocks),
     ];
     for (name, of) in fields {
         close(of(&extended.work), of(&whole.work), 0.01, name);
     }
+    // The mean latency of loads changes a little with the share of L2's hits.
+    close(extended.work.warp_clocks, whole.work.warp_clocks, 0.05, "clocks of a warp");
     for (pipe, clocks) in &whole.work.busy {
         close(extended.work.busy[pipe], *clocks, 0.01, pipe.name());
     }

@@ -7,10 +7,10 @@ use wengert_emulator::count::{Caches, Counting, LINE, Sample};
 /// Lines of a set of the caches. NVIDIA does not publish it.
 const WAYS: u32 = 16;
 
-/// Counts of whole waves of resident blocks, at least `blocks` of them. `shared` is the shared
+/// Counts of whole waves of resident blocks, at least `least` blocks. `shared` is the shared
 /// memory of a block: what all resident blocks leave is L1.
-pub fn waves(card: &Card, resident: Occupancy, shared: u32, blocks: u64) -> Counting {
-    let few = self::blocks(card, resident, shared, blocks);
+pub fn waves(card: &Card, resident: Occupancy, shared: u32, least: u64) -> Counting {
+    let few = blocks(card, resident, shared, least);
     let caches = Caches {
         multiprocessors: card.multiprocessors.value as u32,
         resident: resident.blocks,
@@ -21,7 +21,7 @@ pub fn waves(card: &Card, resident: Occupancy, shared: u32, blocks: u64) -> Coun
 
 /// Counts of just so many blocks, one after the other. What they count is that of all blocks, but
 /// the traffic with L2 and device memory is that of a few blocks alone.
-pub fn blocks(card: &Card, resident: Occupancy, shared: u32, blocks: u64) -> Counting {
+pub fn blocks(card: &Card, resident: Occupancy, shared: u32, number: u64) -> Counting {
     let used = resident.blocks.saturating_mul(shared);
     let l1 = u64::from(card.architecture.l1_and_shared.saturating_sub(used));
     let set = u64::from(WAYS) * LINE;
@@ -33,6 +33,6 @@ pub fn blocks(card: &Card, resident: Occupancy, shared: u32, blocks: u64) -> Cou
             multiprocessors: 1,
             resident: 1,
         },
-        sample: Sample::Blocks(blocks),
+        sample: Sample::Blocks(number),
     }
 }

@@ -81,6 +81,12 @@ impl std::fmt::Debug for Row {
     }
 }
 
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.entry)
+    }
+}
+
 impl Unit {
     fn name(self) -> &'static str {
         match self {

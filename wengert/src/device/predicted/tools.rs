@@ -62,7 +62,8 @@ impl Tools {
     }
 
     /// Compiles CUDA C++ to PTX by the `nvcc` that lies beside `ptxas`. `files` are names and
-    /// texts; the first is the source, which may include the others. `target` is `sm_90`, for example.
+    /// texts; the first is the source, which may include the others. `target` is `sm_90`, for
+    /// example.
     ///
     /// Errors: nvcc or its host compiler is missing, or refuses the source.
     pub fn compile(&self, files: &[(&str, &str)], target: &str) -> Result<String> {
