@@ -82,6 +82,10 @@ pub struct Target {
     /// Whether a nest that follows a product ([`crate::nest::follows`]) runs on each part of the
     /// product as soon as the part is computed.
     pub followers: bool,
+    /// Bytes of memory traffic that take as long as a library gains on the back end's kernels in a
+    /// product of 2²⁰ pairs of halves; 0 if there is no library. See
+    /// [`runs_follower`](Target::runs_follower).
+    pub library_lead: u32,
     /// Whether a product of few rows is slower if the columns of its rhs are not adjacent in
     /// memory. If so, an rhs that a loop captures is transposed once, before the loop.
     pub lays_out: bool,
@@ -139,6 +143,8 @@ const WIDE_PART: usize = 64;
 const BAND_COLUMNS: RangeInclusive<usize> = 128..=1024;
 /// Most lanes of a band.
 const BAND_LANES: u32 = 4;
+/// Fewest elements of a product that fills a GPU.
+const FULL_PRODUCT: usize = 1 << 22;
 /// No limit.
 const ANY: u64 = i64::MAX as u64;
 impl Target {
@@ -167,6 +173,7 @@ impl Target {
             float8_products: false,
             residual_first: false,
             followers: true,
+            library_lead: 0,
             lays_out: true,
             rematerializes: false,
             shares_launches: false,
@@ -236,6 +243,7 @@ impl Target {
             ("least_part", self.least_part, self.reduction_block),
             ("wide_columns", self.wide_columns, 0),
             ("band_rows", self.band_rows, 0),
+            ("library_lead", self.library_lead, 0),
         ] {
             if value != usual {
                 attributes.insert(name, number(value.into()));
@@ -288,6 +296,7 @@ impl Target {
         let least_part = narrow(number("least_part", Some(reduction_block))?)?;
         let wide_columns = narrow(number("wide_columns", Some(0))?)?;
         let band_rows = narrow(number("band_rows", Some(0))?)?;
+        let library_lead = narrow(number("library_lead", Some(0))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
@@ -344,6 +353,7 @@ impl Target {
             float8_products,
             residual_first,
             followers,
+            library_lead,
             lays_out,
             rematerializes,
             shares_launches,
@@ -410,6 +420,26 @@ impl Target {
         let wanted = u32::try_from(count.max(1).checked_next_power_of_two().unwrap_or(1 << 31))
             .unwrap_or(1 << 31);
         Tree { lanes: wanted.clamp(least, most), block }
+    }
+
+    /// Whether the back end computes a product, whose follower runs on its tiles, faster than a
+    /// library that leaves the follower to a kernel of its own. The latter moves `saved` bytes
+    /// more: the product is stored and loaded again.
+    ///
+    /// Without a library it does. Otherwise only products of halves and of 8-bit floats are
+    /// compared, and of these the ones that fill a GPU. A product of few tiles, or of other dtypes,
+    /// is the library's.
+    pub fn runs_follower(&self, product: &Call, saved: u64) -> bool {
+        let Call::Gemm(gemm) = product else { return self.followers };
+        if self.library_lead == 0 || self.batch_invariant {
+            return self.followers;
+        }
+        let elements = gemm.batch.saturating_mul(gemm.m).saturating_mul(gemm.n);
+        let pairs = elements.saturating_mul(gemm.k) as u128;
+        // Tensor cores multiply 8-bit floats twice as fast.
+        let lead = pairs * u128::from(self.library_lead) * gemm.operand.size() as u128 >> 21;
+        let compared = gemm.operand.is_half() || gemm.operand.is_float8();
+        self.followers && compared && elements >= FULL_PRODUCT && u128::from(saved) > lead
     }
 
     /// Whether a reduction along other axes with so many results is [wide](Target::wide_columns).
@@ -480,6 +510,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn followers_are_worth_the_librarys_lead_or_not() {
+        use crate::call::{Gemm, Matrix};
+        let product = |m: usize, k: usize, operand| {
+            let matrix = |row| Matrix { batch: 0, row, column: 1 };
+            Call::Gemm(Gemm {
+                batch: 1,
+                m,
+                n: 4096,
+                k,
+                lhs: matrix(k),
+                rhs: matrix(4096),
+                operand,
+                rhs_operand: None,
+                scales: None,
+                accumulate: DType::F32,
+                result: DType::BF16,
+                addends: Default::default(),
+                pitch: None,
+            })
+        };
+        let target = Target { library_lead: 2500, ..Target::cpu() };
+        let tile = 4096 * 4096 * 2;
+        let runs = |k, operand, saved| target.runs_follower(&product(4096, k, operand), saved);
+        // 2500 bytes for 2²⁰ pairs: 32 MiB are worth 838 terms of each sum.
+        assert!(runs(838, DType::BF16, tile) && !runs(839, DType::BF16, tile));
+        assert!(runs(1677, DType::F16, 2 * tile) && !runs(1678, DType::F16, 2 * tile));
+        assert!(runs(1677, DType::F8E4M3FN, tile) && !runs(1678, DType::F8E4M3FN, tile));
+        assert!(!runs(8, DType::F32, tile), "products of f32 are the library's");
+        assert!(!target.runs_follower(&product(1000, 8, DType::BF16), tile), "few tiles");
+        let lead = |library_lead| Target { library_lead, ..target.clone() };
+        assert!(lead(0).runs_follower(&product(4096, 4096, DType::F32), 0));
+        assert!(
+            !Target { followers: false, ..lead(0) }.runs_follower(&product(9, 9, DType::F32), 9)
+        );
+        let invariant = target.clone().with_batch_invariance();
+        assert!(invariant.runs_follower(&product(4096, 4096, DType::F32), 0));
+    }
+
+    #[test]
     fn text_round_trips_and_bad_numbers_are_refused() {
         let cpu = Target::cpu();
         cpu.verify().unwrap();
@@ -494,6 +563,7 @@ mod tests {
             attention_row: 1 << 10,
             half_attention: false,
             followers: false,
+            library_lead: 2500,
             workspace: Workspace::Promised(|_| 8),
             ..cpu.clone()
         };

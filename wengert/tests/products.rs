@@ -14,7 +14,7 @@ use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::Rules;
-use wengert_cuda::executable::library_by_rule;
+use wengert_cuda::executable::ByRule;
 use wengert_cuda::lowered::{LoweredPlan, ProductChoice, ProductTable};
 
 /// The step of `wengert-bench gpt2`: 32 sequences of 1024 tokens, f32 parameters, layers in
@@ -42,7 +42,7 @@ fn lowered(program: &Program) -> (LoweredPlan, u64) {
     let target = wengert::target("sm_90").unwrap();
     let plan = compile(program, "step", &bind!(), &target, &Options::default()).unwrap();
     let architecture = Architecture::from_name("sm_90").unwrap();
-    let lowered = LoweredPlan::new(&plan, architecture, &mut library_by_rule(Rules::STRICT));
+    let lowered = LoweredPlan::new(&plan, architecture, &mut ByRule(Rules::STRICT));
     (lowered.unwrap(), plan.arena as u64)
 }
 

@@ -26,8 +26,8 @@ use crate::driver::{
     Address, Device, DeviceError, Download, Function, Graph, Memory, Part, Received, Upload,
 };
 use crate::lowered::{LoweredPlan, StepError};
+pub use products::ByRule;
 use products::Products;
-pub use products::library_by_rule;
 use run::CudaRun;
 use std::fmt;
 use std::sync::Arc;
@@ -160,8 +160,7 @@ impl CudaExecutable {
     ) -> Result<CudaExecutable> {
         let architecture = architecture(device)?;
         let mut products = Products::new(device, options);
-        let lowered =
-            LoweredPlan::new(plan, architecture, &mut |question| products.choose(question))?;
+        let lowered = LoweredPlan::new(plan, architecture, &mut products)?;
         options.tuning = products.tuning().clone();
         let functions = match lowered.kernels.is_empty() {
             true => Vec::new(),

@@ -232,6 +232,41 @@ fn the_library_adds_all_addends_of_halves() {
     }
 }
 
+/// Measured times decide, with the nest that follows a product and without one. A tuning file
+/// gives the same choice again, without a measurement.
+#[test]
+fn the_faster_implementation_computes_a_product() {
+    let plan = compiled(LAYER);
+    // The fake library takes 10 ticks for a product.
+    for (ticks, own) in [(0, 2), (1000, 0)] {
+        let fake = Fake::new();
+        fake.executor(move |ptx, launched| {
+            // Of products, not of the nest that follows the library's.
+            Fake::spend(if ptx.contains("fma.rn") && !ptx.contains("_x_3") { ticks } else { 0 });
+            emulate(ptx, launched);
+        });
+        let device = fake.device();
+        let mut options = Options { autotune: true, ..Options::default() };
+        let measured = CudaExecutable::new(&device, &plan, &mut options).unwrap();
+        let text = options.tuning.to_text();
+        let launches = fake.launches().len();
+        let tuning = Tuning::from_text(&text).unwrap();
+        let mut options = Options { tuning, ..Options::default() };
+        let read = CudaExecutable::new(&device, &plan, &mut options).unwrap();
+        assert_eq!(fake.launches().len(), launches, "nothing is measured again");
+        for executable in [&measured, &read] {
+            let by_own = executable.lowered.products.iter().filter(|p| p.library.is_err()).count();
+            assert_eq!(by_own, own, "{text}");
+            let says = executable.decisions().iter().filter(|d| d.contains("they take")).count();
+            assert_eq!(says, own, "{:?}", executable.decisions());
+        }
+        assert_eq!(text.matches("followed at").count(), 1, "{text}");
+        assert_eq!(text.matches("\"own\"").count(), 2, "{text}");
+        drop((measured, read, device));
+        fake.nothing_left();
+    }
+}
+
 /// A function of one input and a variable, which it replaces.
 const COUNTING: &str = "
 func @step(%x: f32[300], state %s: f32[300]) -> (y: f32[300], state s: f32[300]) {

@@ -8,7 +8,7 @@ use wengert_core::nest::{Affine, Nest, NestBuilder, ScalarOp};
 
 /// The nest, which changes the result in place, and the GEMM's argument for each parameter of the
 /// nest. `left` states the addends that the library leaves.
-pub(super) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
+pub(crate) fn addends(gemm: &Gemm, left: &Addends) -> (Nest, Vec<usize>) {
     assert!(!gemm.narrows(), "halves are rounded after their addends");
     let (dtype, shape) = (gemm.result, [gemm.batch, gemm.m, gemm.n]);
     let mut nest = NestBuilder::new("addends");

@@ -15,18 +15,22 @@
 //! (`share`).
 //!
 //! **Followers.** A product of this crate and the nest that follows it are the same kernels. After
-//! a library's product the nest has a kernel of its own.
+//! a library's product the nest has a kernel of its own. The choice between the two is in
+//! `choice`.
 
 mod addends;
+mod choice;
+mod pair;
 mod prepare;
 mod products;
 mod share;
 mod uses;
 
+pub(crate) use addends::addends;
+pub use choice::{Choice, Choose, Following, NoLibrary, Question};
 pub use products::{ProductChoice, ProductTable};
 
 use crate::architecture::Architecture;
-use wengert_core::call::{Addends, Call};
 use wengert_core::plan::{Place, Plan, ResolvedPlan, StepRunner};
 use wengert_core::{Diagnostic, Result, Verified};
 
@@ -72,36 +76,6 @@ pub struct KernelFacts {
     pub dynamic_shared: u32,
     /// The nest `@name` or the call that it belongs to.
     pub origin: String,
-}
-
-/// The implementation of a call.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// The device's library, which leaves these addends of a GEMM.
-    Library(Addends),
-    /// Kernels of this crate, for this reason.
-    Kernels(String),
-}
-
-/// Asks the device whether its library does a call. Calls with equal questions are asked once.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Question {
-    /// The call.
-    pub call: Call,
-    /// The operand that shares the result's memory.
-    pub in_place: Option<usize>,
-    /// Every address is a multiple of this many bytes.
-    pub alignment: u64,
-    /// Bytes of workspace that it may use.
-    pub workspace: u64,
-}
-
-/// Answers a question.
-pub type Choose<'a> = dyn FnMut(&Question) -> Result<Choice> + 'a;
-
-/// The answer of a device without a library.
-pub fn no_library(_: &Question) -> Result<Choice> {
-    Ok(Choice::Kernels("there is no library".into()))
 }
 
 /// A nest or a call, or a part of one, for a device.
@@ -150,7 +124,7 @@ impl LoweredPlan {
     pub fn new(
         plan: &Verified<Plan>,
         architecture: Architecture,
-        choose: &mut Choose<'_>,
+        choose: &mut dyn Choose,
     ) -> Result<LoweredPlan> {
         prepare::prepare(plan, architecture, choose)
     }
@@ -200,5 +174,5 @@ fn lowered(text: &str) -> LoweredPlan {
     );
     let architecture = Architecture::from_name("sm_90").expect("a row");
     let plan = plan.expect("it compiles");
-    LoweredPlan::new(&plan, architecture, &mut no_library).expect("it has kernels")
+    LoweredPlan::new(&plan, architecture, &mut NoLibrary).expect("it has kernels")
 }

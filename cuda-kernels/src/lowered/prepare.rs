@@ -3,7 +3,9 @@
 use super::addends::addends;
 use super::share::share;
 use super::uses::uses;
-use super::{Choice, Choose, Command, KernelFacts, Launch, LoweredPlan, ProductChoice, Question};
+use super::{
+    Choice, Choose, Command, Following, KernelFacts, Launch, LoweredPlan, ProductChoice, Question,
+};
 use crate::architecture::Architecture;
 use crate::nest::Follower;
 use crate::ptx::{Kernel, Module};
@@ -22,7 +24,7 @@ const ALIGNMENT: u64 = 256;
 pub(super) fn prepare(
     plan: &Verified<Plan>,
     architecture: Architecture,
-    choose: &mut Choose<'_>,
+    choose: &mut dyn Choose,
 ) -> Result<LoweredPlan> {
     if plan.target.name != architecture.name() {
         let (function, target, name) = (&plan.function, &plan.target.name, architecture.name());
@@ -43,6 +45,7 @@ pub(super) fn prepare(
         functions: BTreeSet::new(),
         nests: BTreeMap::new(),
         answers: HashMap::new(),
+        pairs: HashMap::new(),
         calls: HashMap::new(),
         library: Vec::new(),
         own: Vec::new(),
@@ -70,7 +73,7 @@ pub(super) fn prepare(
 /// Stages of a nest or call in the module: like [`crate::stage::Stage`], with the number of the
 /// kernel.
 #[derive(Clone)]
-struct Placed {
+pub(super) struct Placed {
     stages: Vec<PlacedStage>,
     workspace: u64,
 }
@@ -87,11 +90,11 @@ struct PlacedStage {
 type NestKey = (NestId, Vec<(usize, usize)>, u64);
 
 /// A call with its memory.
-struct Called {
-    question: Question,
+pub(super) struct Called {
+    pub question: Question,
     /// Operands, then results.
-    places: Vec<Place>,
-    workspace: Option<Place>,
+    pub places: Vec<Place>,
+    pub workspace: Option<Place>,
 }
 
 impl Called {
@@ -108,34 +111,34 @@ impl Called {
     }
 
     /// Whether its result has no elements.
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.places.last().is_none_or(|result| result.bytes == 0)
     }
 }
 
 /// The device's answer to a question.
 #[derive(Clone)]
-enum Answer {
+pub(super) enum Answer {
     /// A library does the call, and a kernel adds the remaining addends.
     Library(usize, Option<Left>),
-    /// Kernels of this crate do the call, and its follower.
-    Kernels,
+    /// Kernels of this crate do the call, and its follower, for this reason.
+    Kernels(String),
 }
 
 /// The kernel of the addends that a library leaves.
 #[derive(Clone)]
-struct Left {
-    addends: Addends,
+pub(super) struct Left {
+    pub addends: Addends,
     stage: PlacedStage,
     /// Numbers of the call's arguments that it gets; the last is the result.
-    arguments: Vec<usize>,
+    pub arguments: Vec<usize>,
 }
 
-struct Preparing<'a, 'c> {
-    plan: &'a Plan,
+pub(super) struct Preparing<'a> {
+    pub plan: &'a Plan,
     architecture: Architecture,
-    choose: &'a mut Choose<'c>,
-    uses: IdVec<ValueId, usize>,
+    pub choose: &'a mut dyn Choose,
+    pub uses: IdVec<ValueId, usize>,
     module: Module,
     facts: Vec<KernelFacts>,
     /// Kernels without their names. Looked up, never iterated.
@@ -145,15 +148,18 @@ struct Preparing<'a, 'c> {
     nests: BTreeMap<NestKey, Placed>,
     /// Looked up, never iterated.
     answers: HashMap<Question, Answer>,
+    /// The reason why a product and its follower are one kernel, if they are. Looked up, never
+    /// iterated.
+    pub pairs: HashMap<(Question, Following), Option<String>>,
     /// Kernels of calls with their followers. Looked up, never iterated.
     calls: HashMap<(Question, Option<Follower>), Placed>,
     library: Vec<Question>,
-    own: Vec<(Question, String)>,
-    products: Vec<ProductChoice>,
-    nest_bytes: u64,
+    pub own: Vec<(Question, String)>,
+    pub products: Vec<ProductChoice>,
+    pub nest_bytes: u64,
 }
 
-impl<'p> Prepare<'p> for Preparing<'_, '_> {
+impl<'p> Prepare<'p> for Preparing<'_> {
     type Kernel = Command;
 
     fn prepare(
@@ -167,21 +173,27 @@ impl<'p> Prepare<'p> for Preparing<'_, '_> {
         match step {
             Step::Nest { nest, .. } => self.nest(*nest, places, commands)?,
             Step::Call { call, .. } => {
-                let mut called = Called::new(call, places, resolver.workspace(step));
-                let recorded = self.record(&called)?;
-                if let Some(next) = steps.get(1)
-                    && let Some(tile) = plan::follower(self.plan, step, next)
-                {
-                    let within =
-                        self.followed(&mut called, [step, next], tile, resolver, commands)?;
-                    if recorded {
-                        self.record_follower(next, within, &resolver.arguments(next));
-                    }
-                    if within {
+                let called = Called::new(call, places, resolver.workspace(step));
+                let next = steps.get(1);
+                let next =
+                    next.and_then(|next| Some((next, plan::follower(self.plan, step, next)?)));
+                let followed = next.and_then(|(next, tile)| {
+                    self.followed(&called, [step, next], tile, resolver.arguments(next))
+                });
+                let following = followed.as_ref().map(|(following, _)| following);
+                let answer = self.product_or_call(&called, following)?;
+                let recorded = self.record(&called, &answer);
+                let within = followed.filter(|_| matches!(answer, Answer::Kernels(_)));
+                if let Some((next, _)) = next.filter(|_| recorded) {
+                    self.record_follower(next, within.is_some(), &resolver.arguments(next));
+                }
+                match within {
+                    Some((following, of_nest)) => {
+                        self.pair(called, following, of_nest, commands)?;
                         return Ok(2);
                     }
+                    None => self.call(called, answer, commands)?,
                 }
-                self.call(called, commands)?;
             }
             _ => unreachable!("the walk executes all other steps"),
         }
@@ -189,42 +201,7 @@ impl<'p> Prepare<'p> for Preparing<'_, '_> {
     }
 }
 
-impl Preparing<'_, '_> {
-    /// Records the choice for a product; false for other calls.
-    fn record(&mut self, called: &Called) -> Result<bool> {
-        let Called { question, places, .. } = called;
-        if called.is_empty() || call::library_product(&question.call).is_none() {
-            return Ok(false);
-        }
-        let (library, left, beside) = match self.answer(question)? {
-            Answer::Library(_, None) => (Ok(()), Addends::default(), 0),
-            Answer::Library(_, Some(left)) => {
-                // The result is read and written.
-                let read: u64 = left.arguments.iter().map(|n| places[*n].bytes).sum();
-                (Ok(()), left.addends, read + places.last().map_or(0, |result| result.bytes))
-            }
-            Answer::Kernels => {
-                let reason = self.own.iter().find(|(known, _)| known == question);
-                let reason = reason.map_or_else(String::new, |(_, reason)| reason.clone());
-                (Err(reason), Addends::default(), 0)
-            }
-        };
-        let (call, in_place) = (question.call.clone(), question.in_place);
-        self.nest_bytes += beside;
-        self.products.push(ProductChoice { call, in_place, library, left, follower: None, beside });
-        Ok(true)
-    }
-
-    /// Records the nest that follows the product that was recorded last. `within`: the product's
-    /// kernels run it.
-    fn record_follower(&mut self, step: &Step, within: bool, places: &[Place]) {
-        let Step::Nest { nest, .. } = step else { return };
-        let name = self.plan.nests[*nest].name.clone();
-        let product = self.products.last_mut().expect("the product was recorded");
-        product.beside += if within { 0 } else { places.iter().map(|p| p.bytes).sum::<u64>() };
-        product.follower = Some((name, within));
-    }
-
+impl Preparing<'_> {
     fn nest(&mut self, id: NestId, places: Vec<Place>, commands: &mut Vec<Command>) -> Result<()> {
         let nest = &self.plan.nests[id];
         let alignment = alignment(&places);
@@ -243,14 +220,13 @@ impl Preparing<'_, '_> {
         self.launch(&placed, &places, None, commands)
     }
 
-    fn call(&mut self, called: Called, commands: &mut Vec<Command>) -> Result<()> {
+    fn call(&mut self, called: Called, answer: Answer, commands: &mut Vec<Command>) -> Result<()> {
         if called.is_empty() {
             return Ok(());
         }
-        let answer = self.answer(&called.question)?;
         let Called { question, places, workspace } = called;
         match answer {
-            Answer::Kernels => {
+            Answer::Kernels(_) => {
                 let placed = self.kernels(&question, None)?;
                 self.launch(&placed, &places, workspace, commands)
             }
@@ -268,56 +244,19 @@ impl Preparing<'_, '_> {
         }
     }
 
-    /// Does a product and its follower, a nest whose parameter `tile` is the product's result, in
-    /// the same kernels. False if they are separate: a library does the product, or the nest
-    /// needs more than registers.
-    fn followed(
-        &mut self,
-        called: &mut Called,
-        [product, follower]: [&Step; 2],
-        tile: usize,
-        resolver: &Resolver<'_>,
-        commands: &mut Vec<Command>,
-    ) -> Result<bool> {
-        let (Step::Call { arguments: of_call, .. }, Step::Nest { nest, .. }) = (product, follower)
-        else {
-            unreachable!("a nest follows a call")
-        };
-        let nest = &self.plan.nests[*nest];
-        let takes = !called.is_empty() && Follower::takes(nest);
-        if !takes || !matches!(self.answer(&called.question)?, Answer::Kernels) {
-            return Ok(false);
-        }
-        let of_nest = resolver.arguments(follower);
-        let result = of_call.len() - 1;
-        let mut in_place = in_place(&of_nest);
-        // A product that the nest's result overwrites, or that nothing else uses, is not stored.
-        let overwritten = in_place.iter().any(|(operand, _)| *operand == tile);
-        let stores = !overwritten && self.uses[of_call[result].value] > 1;
-        in_place.retain(|(operand, _)| *operand != tile);
-        let argument = |n: usize| if n == tile { result } else { of_call.len() + n };
-        let follower = Follower {
-            nest: nest.clone(),
-            tile,
-            arguments: (0..of_nest.len()).map(argument).collect(),
-            in_place,
-            stores,
-        };
-        called.places.extend(of_nest);
-        called.question.alignment = alignment(&called.places);
-        let placed = self.kernels(&called.question, Some(follower))?;
-        self.launch(&placed, &called.places, called.workspace.take(), commands)?;
-        Ok(true)
+    /// Whether bits of a row must not depend on the number of rows, as a library's do.
+    pub(super) fn invariant(&self) -> bool {
+        self.plan.target.batch_invariant
     }
 
     /// Asks the device, unless it was asked before.
-    fn answer(&mut self, question: &Question) -> Result<Answer> {
+    pub(super) fn answer(&mut self, question: &Question) -> Result<Answer> {
         if let Some(known) = self.answers.get(question) {
             return Ok(known.clone());
         }
-        let choice = match self.plan.target.batch_invariant {
+        let choice = match self.invariant() {
             true => Choice::Kernels("the target is batch-invariant".into()),
-            false => (self.choose)(question)?,
+            false => self.choose.call(question)?,
         };
         let answer = match choice {
             Choice::Library(left) => {
@@ -336,8 +275,8 @@ impl Preparing<'_, '_> {
             Choice::Kernels(reason) => {
                 let call = question.call.name();
                 tracing::debug!(call, reason, "a call is done by kernels of our own");
-                self.own.push((question.clone(), reason));
-                Answer::Kernels
+                self.own.push((question.clone(), reason.clone()));
+                Answer::Kernels(reason)
             }
         };
         self.answers.insert(question.clone(), answer.clone());
@@ -355,7 +294,11 @@ impl Preparing<'_, '_> {
     }
 
     /// Kernels of this crate for a call and its follower.
-    fn kernels(&mut self, question: &Question, follower: Option<Follower>) -> Result<Placed> {
+    pub(super) fn kernels(
+        &mut self,
+        question: &Question,
+        follower: Option<Follower>,
+    ) -> Result<Placed> {
         let key = (question.clone(), follower);
         if let Some(known) = self.calls.get(&key) {
             return Ok(known.clone());
@@ -365,7 +308,7 @@ impl Preparing<'_, '_> {
             in_place: *in_place,
             alignment: *alignment,
             follower: follower.as_ref(),
-            batch_invariant: self.plan.target.batch_invariant,
+            batch_invariant: self.invariant(),
             ..call::Options::default()
         };
         let compiled = call::compile_with(call, self.architecture, options)?;
@@ -423,7 +366,7 @@ impl Preparing<'_, '_> {
         number
     }
 
-    fn launch(
+    pub(super) fn launch(
         &self,
         placed: &Placed,
         places: &[Place],
@@ -455,7 +398,7 @@ impl Preparing<'_, '_> {
 }
 
 /// The common alignment of all addresses; a power of two.
-fn alignment(places: &[Place]) -> u64 {
+pub(super) fn alignment(places: &[Place]) -> u64 {
     let parts = places.iter().filter(|p| p.bytes > 0);
     let parts = parts.flat_map(|p| p.strides.iter().map(|(_, s)| *s).chain([p.offset]));
     parts.fold(

@@ -39,7 +39,7 @@ pub(crate) fn follow(kernels: &mut Kernels) {
 }
 
 /// Maximum traffic of a follower besides the product, in sizes of the product.
-const BESIDE: usize = 2;
+pub(crate) const BESIDE: usize = 2;
 
 /// The role of a kernel in a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@
 //! elementwise in its parts. It is merged with the roots that compute them, and each point stores
 //! all parts (the cotangents of an LSTM's gates, beside that of its cell).
 //!
-//! All other accesses need the value in memory, and so another kernel. Two merges are also
+//! All other accesses need the value in memory, and so another kernel. Three merges are also
 //! refused:
 //!
 //! - A merge that delays a value which other kernels read. An optimiser's bias correction, merged
@@ -28,6 +28,9 @@
 //!   gradient.
 //! - A merge of a repeated computation with the first one. Equal roots remain after `cse` only
 //!   where the value is not to be kept.
+//! - A merge of a nest that would [follow](crate::calls::follow) a product with a reduction of what
+//!   it stores (the derivative of a GELU with the gradient of a bias). Merged, the product is
+//!   stored and loaded again. Apart, only the reduction's operand is loaded again.
 
 use super::group::{Group, Groups, Space, space_of};
 use super::root::{Access, Root};
@@ -174,10 +177,8 @@ impl Merging<'_, '_> {
         if first.members.iter().any(|a| second.members.iter().any(|b| self.repeats(*a, *b))) {
             return;
         }
-        if [(first, second), (second, first)]
-            .into_iter()
-            .any(|(a, b)| self.holds_up(&times.0, a, b))
-        {
+        let both = [(first, second), (second, first)];
+        if both.into_iter().any(|(a, b)| self.holds_up(&times.0, a, b) || self.follows(a, b)) {
             return;
         }
         reads.retain(|v| self.root_of.get(v).is_none_or(|root| !members.contains(root)));

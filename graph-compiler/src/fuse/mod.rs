@@ -14,6 +14,7 @@
 //! switched off.
 
 mod cluster;
+mod followed;
 mod group;
 mod merge;
 mod root;

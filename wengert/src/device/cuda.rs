@@ -15,8 +15,8 @@ use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified, diagnos
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
-use wengert_cuda::executable::{self, CudaExecutable, Options, library_by_rule};
-use wengert_cuda::lowered::{LoweredPlan, ProductTable, StepError, no_library};
+use wengert_cuda::executable::{self, ByRule, CudaExecutable, Options};
+use wengert_cuda::lowered::{LoweredPlan, NoLibrary, ProductTable, StepError};
 use wengert_cuda::target;
 
 /// Whether `cuda:0` is usable; false if the machine has neither GPU nor driver.
@@ -67,14 +67,14 @@ pub(super) fn architecture(plan: &Plan) -> Result<Architecture> {
 ///
 /// Error: the plan is for another target.
 pub(super) fn ptx(plan: &Verified<Plan>) -> Result<String> {
-    Ok(LoweredPlan::new(plan, architecture(plan)?, &mut no_library)?.ptx)
+    Ok(LoweredPlan::new(plan, architecture(plan)?, &mut NoLibrary)?.ptx)
 }
 
 /// How the products of a plan are computed, as a table.
 ///
 /// Error: the plan is for another target.
 pub(super) fn products(plan: &Verified<Plan>) -> Result<String> {
-    let mut choose = library_by_rule(Rules::STRICT);
+    let mut choose = ByRule(Rules::STRICT);
     let lowered = LoweredPlan::new(plan, architecture(plan)?, &mut choose)?;
     let nests = lowered.nest_bytes as f64 / 1e9;
     Ok(format!("{}{nests:.2} GB in all nests\n", ProductTable(&lowered.products)))

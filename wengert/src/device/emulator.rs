@@ -20,7 +20,7 @@ use wengert_core::plan::{
 };
 use wengert_core::{Diagnostic, Literal, Result, Target, Verified};
 use wengert_cuda::architecture::Architecture;
-use wengert_cuda::lowered::{Command, Launch, LoweredPlan, StepError, no_library};
+use wengert_cuda::lowered::{Command, Launch, LoweredPlan, NoLibrary, StepError};
 use wengert_cuda::target::target;
 use wengert_emulator::{self as emulator, Emulator, Memory, Module};
 
@@ -115,7 +115,7 @@ impl EmulatedFunction {
             ))
             .help("compile the function for a GPU, such as sm_90")
         })?;
-        let lowered = LoweredPlan::new(plan, architecture, &mut no_library)?;
+        let lowered = LoweredPlan::new(plan, architecture, &mut NoLibrary)?;
         let module = Module::parse(&lowered.ptx).unwrap_or_else(|error| {
             panic!(
                 "the emulator cannot parse the module that was emitted for @{}: {error}",

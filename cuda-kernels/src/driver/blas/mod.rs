@@ -34,7 +34,7 @@ pub(in crate::driver) use api::LtApi;
 pub use form::{Difference, Form, Rules, Why, supports};
 pub use prepare::{Blas, Prepared};
 pub use problem::{Alignment, Layout, Operands, Problem};
-pub use tuning::Tuning;
+pub use tuning::{Measured, Tuning};
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,9 @@
 //! time, so they are made only on request (`--autotune`), and their results are saved: runs that
 //! read the same file give the same bits. An entry applies only to the GPU and version for which
 //! it was measured; other entries are kept for their GPUs.
+//!
+//! A file also has the times of kernels of this crate beside the library's ([`Measured`]), of a
+//! product alone or with the nest that follows it. The faster one computes the product.
 
 use super::algorithm::Algorithm;
 use serde::{Deserialize, Serialize};
@@ -18,10 +21,11 @@ const FORMAT: u32 = 1;
 /// Maximum size of a file, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// Measured algorithms.
+/// Measured algorithms, and products of which kernels of this crate were measured too.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tuning {
     entries: BTreeMap<Key, Tuned>,
+    measured: BTreeMap<Key, Measured>,
 }
 
 /// Key of an entry.
@@ -48,11 +52,41 @@ pub struct Tuned {
     pub microseconds: f64,
 }
 
+/// Times of a product and of what follows it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Microseconds by kernels of this crate.
+    pub own: f64,
+    /// Microseconds by the library, with its remaining addends and the nest in kernels of this
+    /// crate.
+    pub library: f64,
+}
+
+impl Measured {
+    /// The reason for kernels of this crate, if they are faster.
+    pub fn own(&self) -> Option<String> {
+        let Measured { own, library } = self;
+        (own < library).then(|| format!("they take {own:.1} us, the library {library:.1}"))
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     format: u32,
     entries: Vec<Entry>,
+    /// Absent in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    measured: Vec<MeasuredEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MeasuredEntry {
+    #[serde(flatten)]
+    key: Key,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -74,21 +108,33 @@ impl Tuning {
         self.entries.insert(key, tuned);
     }
 
-    /// Number of entries.
+    /// Times of a product by this crate's kernels and by the library.
+    pub fn measured(&self, key: &Key) -> Option<&Measured> {
+        self.measured.get(key)
+    }
+
+    /// Adds times of a product, or replaces them.
+    pub fn insert_measured(&mut self, key: Key, measured: Measured) {
+        self.measured.insert(key, measured);
+    }
+
+    /// Number of algorithms.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if there is no entry.
+    /// True if nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.measured.is_empty()
     }
 
     /// The text of a file; the same entries give the same text.
     pub fn to_text(&self) -> String {
         let entries =
             self.entries.iter().map(|(k, t)| Entry { key: k.clone(), tuned: t.clone() }).collect();
-        let file = File { format: FORMAT, entries };
+        let measured = self.measured.iter();
+        let measured = measured.map(|(k, m)| MeasuredEntry { key: k.clone(), measured: *m });
+        let file = File { format: FORMAT, entries, measured: measured.collect() };
         serde_json::to_string_pretty(&file).expect("numbers and texts are written") + "\n"
     }
 
@@ -109,6 +155,12 @@ impl Tuning {
             )));
         }
         let mut tuning = Tuning::default();
+        for MeasuredEntry { key, measured } in file.measured {
+            let product = key.product.clone();
+            if tuning.measured.insert(key, measured).is_some() {
+                return Err(wrong(format!("the times of `{product}` are there twice")));
+            }
+        }
         for Entry { key, tuned } in file.entries {
             if Algorithm::from_hex(&tuned.algorithm).is_none() {
                 return Err(wrong(format!("the algorithm for `{}` is not 64 bytes", key.product)));
@@ -182,6 +234,26 @@ mod tests {
         let key = Key { device: "H200".into(), cublas_lt: 131_000, product: "10x8x64".into() };
         assert!(read.get(&key).is_some());
         assert!(read.get(&Key { cublas_lt: 131_001, ..key }).is_none());
+    }
+
+    #[test]
+    fn times_are_kept_beside_algorithms() {
+        let mut with_times = tuning();
+        let key = Key { device: "H200".into(), cublas_lt: 131_000, product: "10x8x64".into() };
+        let times = Measured { own: 3.5, library: 4.25 };
+        with_times.insert_measured(key.clone(), times);
+        let text = with_times.to_text();
+        let read = Tuning::from_text(&text).unwrap();
+        assert_eq!((read.measured(&key), read.len()), (Some(&times), 2));
+        assert_eq!(read.to_text(), text);
+        assert!(times.own().unwrap().contains("3.5 us, the library 4.2"));
+        assert!(Measured { own: 4.25, ..times }.own().is_none(), "on a tie the library");
+        assert!(!tuning().to_text().contains("measured"), "as before there were any");
+        let start = text.find("\"measured\": [").unwrap() + 13;
+        let entry = &text[start..text.rfind(']').unwrap()];
+        let twice =
+            format!("{}{},{}{}", &text[..start], entry, entry, &text[text.rfind(']').unwrap()..]);
+        assert!(Tuning::from_text(&twice).unwrap_err().to_string().contains("there twice"));
     }
 
     #[test]

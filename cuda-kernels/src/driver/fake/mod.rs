@@ -210,6 +210,11 @@ impl Fake {
         with(|s| s.executor = Some(Rc::new(executor)));
     }
 
+    /// Lets the stream's clock advance: the time that a kernel takes.
+    pub fn spend(ticks: u64) {
+        with(|s| s.clock += ticks);
+    }
+
     /// Allocations of the device: address and bytes.
     pub fn allocations() -> Vec<(u64, usize)> {
         with(|s| s.memory.iter().map(|(address, bytes)| (*address as u64, *bytes)).collect())

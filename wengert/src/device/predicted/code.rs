@@ -6,7 +6,7 @@ use wengert_core::plan::Plan;
 use wengert_core::{Result, Verified, diagnostic};
 use wengert_cuda::assembly::machine;
 use wengert_cuda::driver::blas::Rules;
-use wengert_cuda::executable::library_by_rule;
+use wengert_cuda::executable::ByRule;
 use wengert_cuda::lowered::LoweredPlan;
 use wengert_machine::card::Card;
 use wengert_machine::occupancy::{Occupancy, occupancy};
@@ -49,7 +49,7 @@ pub struct KernelCode {
 /// Errors: the plan is not for a GPU; a tool of NVIDIA is missing or fails.
 pub fn machine_code(plan: &Verified<Plan>, tools: &Tools) -> Result<MachineCode> {
     let architecture = cuda::architecture(plan)?;
-    let lowered = LoweredPlan::new(plan, architecture, &mut library_by_rule(Rules::STRICT))?;
+    let lowered = LoweredPlan::new(plan, architecture, &mut ByRule(Rules::STRICT))?;
     if lowered.kernels.is_empty() {
         return Ok(MachineCode { listing: String::new(), kernels: Vec::new() });
     }

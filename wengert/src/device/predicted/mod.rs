@@ -39,8 +39,8 @@ use wengert_core::{Diagnostic, Result, Verified, diagnostic};
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::assembly::machine;
 use wengert_cuda::driver::blas::Rules;
-use wengert_cuda::executable::library_by_rule;
-use wengert_cuda::lowered::{LoweredPlan, no_library};
+use wengert_cuda::executable::ByRule;
+use wengert_cuda::lowered::{LoweredPlan, NoLibrary};
 pub use wengert_machine::card::Card;
 use wengert_machine::occupancy::Occupancy;
 use wengert_machine::predict::Resource;
@@ -179,8 +179,8 @@ pub fn predict(
         .help(format!("compile it for {}", architecture.name())));
     }
     let lowered = match options.library {
-        true => LoweredPlan::new(plan, architecture, &mut library_by_rule(Rules::STRICT))?,
-        false => LoweredPlan::new(plan, architecture, &mut no_library)?,
+        true => LoweredPlan::new(plan, architecture, &mut ByRule(Rules::STRICT))?,
+        false => LoweredPlan::new(plan, architecture, &mut NoLibrary)?,
     };
     let Launches { launches, products, copies } = launches::of(&lowered)?;
     let mut rows = Vec::new();
