@@ -7,17 +7,16 @@
 //! reader. So no kernel in between may depend on it, and the nest's other operands must be
 //! available by then.
 //!
-//! A product keeps panels of its operands in the caches. A nest that moves much more data than
-//! the product itself (an Adam update reads three tensors and writes three) would evict them,
-//! which costs more than one saved read of the product. Such a nest stays alone.
+//! A nest that moves much more data than the product itself stays alone
+//! ([`Target::follower_traffic`]).
 
 use crate::kernels::{BufferId, Followed, Kernel, Kernels, Work};
 use wengert_core::id::{Id, IdVec};
-use wengert_core::nest;
+use wengert_core::{Target, nest};
 
 /// Gives the products of a function their followers.
-pub(crate) fn follow(kernels: &mut Kernels) {
-    let mut following = Following::new(kernels);
+pub(crate) fn follow(kernels: &mut Kernels, target: &Target) {
+    let mut following = Following::new(kernels, target.follower_traffic());
     let mut pairs: Vec<Vec<(usize, usize)>> = vec![Vec::new(); kernels.kernels.len()];
     for product in 0..kernels.kernels.len() {
         if let Some((at, nest)) = following.follower(kernels, product) {
@@ -38,9 +37,6 @@ pub(crate) fn follow(kernels: &mut Kernels) {
     }
 }
 
-/// Maximum traffic of a follower besides the product, in sizes of the product.
-pub(crate) const BESIDE: usize = 2;
-
 /// The role of a kernel in a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -51,6 +47,8 @@ enum Role {
 
 /// Writers and readers of buffers, and the pairs so far.
 struct Following {
+    /// Maximum traffic of a follower besides the product, in sizes of the product.
+    traffic: usize,
     /// For each buffer the least position at which a kernel may read it. A pair stands right
     /// before the kernel of its position.
     there: IdVec<BufferId, usize>,
@@ -59,8 +57,9 @@ struct Following {
 }
 
 impl Following {
-    fn new(kernels: &Kernels) -> Following {
+    fn new(kernels: &Kernels, traffic: usize) -> Following {
         let mut following = Following {
+            traffic,
             there: kernels.buffers.ids().map(|_| 0).collect(),
             readers: kernels.buffers.ids().map(|_| Vec::new()).collect(),
             role: vec![Role::Alone; kernels.kernels.len()],
@@ -100,7 +99,8 @@ impl Following {
             let there = others().all(|b| self.there[b] <= at);
             let bytes = |b: BufferId| kernels.buffers[b].ty.bytes().unwrap_or(usize::MAX);
             let moved = others().chain(kernel.writes.iter().copied()).map(bytes);
-            let little = moved.fold(0, usize::saturating_add) <= bytes(made).saturating_mul(BESIDE);
+            let little =
+                moved.fold(0, usize::saturating_add) <= bytes(made).saturating_mul(self.traffic);
             apart && there && little && nest::follows(nest, nest::BufferId::new(place))
         };
         Some((at, readers.iter().copied().find(follows)?))

@@ -15,6 +15,6 @@ mod windows;
 pub(crate) use addends::addends;
 pub(crate) use decompose::{EXPAND, decompose, inline_regions, inline_rules, inline_wrappers};
 pub(crate) use float8::{float8, sources as float8_sources};
-pub(crate) use follow::{BESIDE, follow};
+pub(crate) use follow::follow;
 pub(crate) use outs::outs;
 pub(crate) use windows::windows;

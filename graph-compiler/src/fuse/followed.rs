@@ -7,7 +7,6 @@
 
 use super::group::Group;
 use super::merge::Merging;
-use crate::calls::BESIDE;
 use crate::view::Work;
 use wengert_core::graph::ValueId;
 
@@ -48,7 +47,7 @@ impl Merging<'_, '_> {
             call.has_tiles()
                 && alone
                 && self.view.count(*value) == group.points()
-                && moved - tile <= tile.saturating_mul(BESIDE)
+                && moved - tile <= tile.saturating_mul(self.target.follower_traffic())
                 && self.target.runs_follower(call, tile as u64)
         };
         group.reads.iter().any(runs)
