@@ -154,7 +154,7 @@ impl Operation for Pad {
         let constant = |s: Scalar| Tensor::constant(Literal::full(&[], s));
         let no = constant(Scalar::of(false));
         let inside = Tensor::full(
-            &TensorType { dtype: DType::Bool, shape: example(x, 0) },
+            &TensorType::of(DType::Bool, example(x, 0)),
             Scalar::of(true),
         );
         let inside = b.repeat(&Tensor::apply(self.clone(), &[&inside, &no]));

@@ -66,7 +66,7 @@ impl Loss {
         }
         match predictions.shape.split_last() {
             Some((_, rows)) if !rows.is_empty() => {
-                Ok(TensorType { dtype: DType::I32, shape: rows.to_vec() })
+                Ok(TensorType::of(DType::I32, rows.to_vec()))
             }
             _ => Err(diagnostic!("{} of {predictions}, which has no axis of classes", self.name())
                 .help(

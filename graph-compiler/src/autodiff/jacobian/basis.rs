@@ -71,7 +71,7 @@ fn filled(linear: &Linear, blocks: Vec<Vec<Option<Tensor>>>) -> Result<Vec<Block
 }
 
 pub(super) fn with_front(front: &[Dim], ty: &TensorType, dtype: DType) -> TensorType {
-    TensorType { dtype, shape: front.iter().chain(&ty.shape).cloned().collect() }
+    TensorType::of(dtype, front.iter().chain(&ty.shape).cloned().collect())
 }
 
 /// `f` on each vector of the standard basis of a type. The results have the type's axes in front.
@@ -114,7 +114,7 @@ pub(super) fn mapped(
     size: &Dim,
     f: impl FnOnce(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>,
 ) -> Result<Vec<Option<Tensor>>> {
-    let one = |t: &Tensor| TensorType { dtype: t.dtype(), shape: t.shape()[1..].to_vec() };
+    let one = |t: &Tensor| TensorType::of(t.dtype(), t.shape()[1..].to_vec());
     let types: Vec<TensorType> = vectors.iter().flatten().map(one).collect();
     let mut present = Vec::new();
     let closure = record(&types, |inputs| {
