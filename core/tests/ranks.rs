@@ -125,7 +125,8 @@ fn group(rank: usize, over: &[String]) -> (Vec<usize>, usize) {
     let axes: Vec<usize> =
         over.iter().map(|name| EXTENTS.iter().position(|(n, _)| n == name).unwrap()).collect();
     let key = |r: &usize| axes.iter().map(|a| coordinates(*r)[*a]).collect::<Vec<_>>();
-    let same = |r: &usize| (0..2).all(|a| axes.contains(&a) || coordinates(*r)[a] == coordinates(rank)[a]);
+    let same =
+        |r: &usize| (0..2).all(|a| axes.contains(&a) || coordinates(*r)[a] == coordinates(rank)[a]);
     let mut members: Vec<usize> = (0..RANKS).filter(same).collect();
     members.sort_by_key(key);
     let at = members.iter().position(|r| *r == rank).unwrap();
@@ -156,7 +157,8 @@ fn by_definition(op: &Op, operands: &[Plain], at: usize) -> Plain {
             if *tiled {
                 return Plain::concatenate(&parts, *concat_axis);
             }
-            let parts: Vec<Plain> = parts.into_iter().map(|p| p.without_axis(*split_axis)).collect();
+            let parts: Vec<Plain> =
+                parts.into_iter().map(|p| p.without_axis(*split_axis)).collect();
             Plain::stack(&parts, *concat_axis)
         }
         Op::PPermute(PPermute { perm, .. }) => match perm.iter().find(|(_, d)| *d == at) {

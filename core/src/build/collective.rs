@@ -12,9 +12,7 @@ use crate::diagnostic::{Diagnostic, Result};
 use crate::location::Location;
 use crate::mesh::{Mesh, Varying};
 use crate::op::collective::pvary;
-use crate::op::{
-    AllGather, AllToAll, AxisIndex, Op, PPermute, PReduce, PReduceKind, PsumScatter,
-};
+use crate::op::{AllGather, AllToAll, AxisIndex, Op, PPermute, PReduce, PReduceKind, PsumScatter};
 
 /// Axes of a mesh: a name, or a list of names.
 pub trait MeshAxes {

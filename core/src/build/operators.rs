@@ -53,8 +53,7 @@ impl Tensor {
     pub fn full(ty: &TensorType, value: Scalar) -> Tensor {
         let scalar = Tensor::constant(Literal::full(&[], value));
         let rank = ty.rank();
-        let full =
-            if rank == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) };
+        let full = if rank == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) };
         pvary(&full, &ty.varying)
     }
 

@@ -25,7 +25,10 @@ use crate::ty::TensorType;
 /// Whether an equation has a value that varies. If it has none, nothing is to be done.
 pub(super) fn concerns(operands: &[Tensor], regions: &[Region]) -> bool {
     let varies = |region: &Region| {
-        region.outputs.iter().any(|v| region.values.get(*v).is_some_and(|ty| !ty.varying.is_empty()))
+        region
+            .outputs
+            .iter()
+            .any(|v| region.values.get(*v).is_some_and(|ty| !ty.varying.is_empty()))
     };
     operands.iter().any(|t| !t.ty().varying.is_empty()) || regions.iter().any(varies)
 }
@@ -92,7 +95,8 @@ impl Promotion<'_> {
         let taken = region.types(&region.inputs);
         let fit = |(a, b): (&TensorType, &TensorType)| a.has_elements_of(b);
         let same_elements = taken.len() == types.len() && taken.iter().zip(types).all(fit);
-        let enough = |wanted: &[Varying]| given(region).iter().zip(wanted).all(|(g, w)| g.covers(w));
+        let enough =
+            |wanted: &[Varying]| given(region).iter().zip(wanted).all(|(g, w)| g.covers(w));
         // The op's own rule reports what does not fit.
         if !same_elements || (taken == types && wanted.is_none_or(enough)) {
             return Ok(region.clone());
@@ -218,7 +222,9 @@ impl Promotion<'_> {
         operands: &[Tensor],
         mut regions: Vec<Region>,
     ) -> Result<(Vec<Tensor>, Vec<Region>)> {
-        let Some(region) = regions.first().cloned() else { return Ok((operands.to_vec(), regions)) };
+        let Some(region) = regions.first().cloned() else {
+            return Ok((operands.to_vec(), regions));
+        };
         let takes = |i: usize| match op {
             Op::FunctionCall(_) => true,
             Op::CustomLinearSolve(_) => region.inputs.len() == operands.len(),

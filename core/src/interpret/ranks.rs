@@ -163,14 +163,10 @@ impl Run<'_> {
                 run: &run,
             });
         }
-        let regions = Regions {
-            bodies: &equation.regions,
-            locations: self.locations,
-            rounds: self.rounds,
-        };
-        let on_rank = |operands: &Vec<Array<R>>| {
-            R::evaluate_equation(equation, operands, &results, &regions)
-        };
+        let regions =
+            Regions { bodies: &equation.regions, locations: self.locations, rounds: self.rounds };
+        let on_rank =
+            |operands: &Vec<Array<R>>| R::evaluate_equation(equation, operands, &results, &regions);
         operands.iter().map(on_rank).collect()
     }
 

@@ -20,9 +20,7 @@ pub use super::wrt::{grad_wrt, value_and_grad_wrt};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body};
 use std::marker::PhantomData;
 use wengert_core::build::{Closure, Scope};
-use wengert_core::{
-    Diagnostic, Differentiable, Location, Result, Scalar, Tensor, TensorType,
-};
+use wengert_core::{Diagnostic, Differentiable, Location, Result, Scalar, Tensor, TensorType};
 
 /// The gradient ∇f of a scalar-valued closure: for each tensor x of the argument the tensor
 /// ∂f/∂x, of the shape and dtype of x, as a tangent vector of the argument.

@@ -37,11 +37,7 @@ fn names(over: &[&str]) -> Vec<String> {
 }
 
 fn sample(op: impl Into<Op>, shape: &[usize], varying: &[&str]) -> CollectiveSample {
-    CollectiveSample {
-        op: op.into(),
-        shape: Some(shape.to_vec()),
-        varying: Varying::over(varying),
-    }
+    CollectiveSample { op: op.into(), shape: Some(shape.to_vec()), varying: Varying::over(varying) }
 }
 
 /// Samples of each collective, over one axis and over both in either order.

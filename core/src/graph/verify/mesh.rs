@@ -16,9 +16,8 @@ pub(super) type Exchanges = BTreeMap<usize, Varying>;
 impl Checker<'_> {
     /// G11 for the mesh itself.
     pub(super) fn mesh(&self) -> Result<(), Box<Violation>> {
-        let wrong = |d: crate::diagnostic::Diagnostic| {
-            fail(Place::Function, "", NOWHERE, d.context("G11"))
-        };
+        let wrong =
+            |d: crate::diagnostic::Diagnostic| fail(Place::Function, "", NOWHERE, d.context("G11"));
         self.function.mesh.verify().map_err(wrong)
     }
 
@@ -56,7 +55,8 @@ impl Checker<'_> {
 
     /// The axes over which the condition of a branch or loop varies.
     pub(super) fn condition(body: &Body, equation: &Equation) -> Varying {
-        let of = |value: Option<&TensorType>| value.map(|ty| ty.varying.clone()).unwrap_or_default();
+        let of =
+            |value: Option<&TensorType>| value.map(|ty| ty.varying.clone()).unwrap_or_default();
         match equation.op.control() {
             Some(Control::Branch) => of(equation.operands.first().map(|v| body.ty(*v))),
             Some(Control::Scan(scan)) if scan.counted => {

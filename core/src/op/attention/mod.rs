@@ -204,8 +204,7 @@ impl Sizes {
         {
             return Ok(());
         }
-        let scores =
-            TensorType::of(self.dtype.wide(), scores.map(Dim::clone).to_vec());
+        let scores = TensorType::of(self.dtype.wide(), scores.map(Dim::clone).to_vec());
         Err(Diagnostic::new(format!("scores have type {scores}, their bias {bias}"))
             .help("the bias has their dtype, and their extents or 1 where it repeats"))
     }

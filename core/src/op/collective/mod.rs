@@ -48,7 +48,8 @@ macro_rules! exchanges {
     };
     (compute) => {
         fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-            let (count, error) = (l.results.len(), $crate::op::collective::unsupported(self.name()));
+            let (count, error) =
+                (l.results.len(), $crate::op::collective::unsupported(self.name()));
             Compute::Decompose(Box::new(move |_| vec![Tensor::poisoned(error.clone()); count]))
         }
 

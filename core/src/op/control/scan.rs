@@ -94,7 +94,9 @@ impl Operation for Scan {
             }
         }
         let results = carries.into_iter().zip(stacks);
-        Ok(results.map(|(c, s)| c.into_iter().chain(s.into_iter().map(Stack::finish)).collect()).collect())
+        Ok(results
+            .map(|(c, s)| c.into_iter().chain(s.into_iter().map(Stack::finish)).collect())
+            .collect())
     }
 
     by_regions!(1..=1);

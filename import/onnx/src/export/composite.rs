@@ -239,10 +239,9 @@ fn attended(op: &Attention, x: &[Tensor], with_logarithm: bool) -> Vec<Tensor> {
             true => x[first + usize::from(op.bias)]
                 .convert(DType::I64)
                 .broadcast_in_dim(shape.clone(), &[0]),
-            false => Tensor::full(
-                &TensorType::of(DType::I64, shape.clone()),
-                Scalar::one(DType::I64),
-            ),
+            false => {
+                Tensor::full(&TensorType::of(DType::I64, shape.clone()), Scalar::one(DType::I64))
+            }
         };
         if op.causal {
             limit = limit + along(2);

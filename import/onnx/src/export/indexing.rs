@@ -352,10 +352,7 @@ fn ordered(
     ];
     let mut shape = x.ty.shape.clone();
     shape[axis] = Dim::from(k);
-    let types = vec![
-        TensorType::of(carrier, shape.clone()),
-        TensorType::of(DType::I64, shape),
-    ];
+    let types = vec![TensorType::of(carrier, shape.clone()), TensorType::of(DType::I64, shape)];
     let mut results = e.node("TopK", &[&x, &count], attributes, types);
     let positions = results.remove(1);
     let values = results.remove(0);

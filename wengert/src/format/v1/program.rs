@@ -13,7 +13,9 @@ use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, Region, ValueId,
 };
 use wengert_core::op::{Attribute, Op};
-use wengert_core::{Diagnostic, Dim, IdVec, LocationId, LocationTable, Mesh, Result, Scalar, TensorType};
+use wengert_core::{
+    Diagnostic, Dim, IdVec, LocationId, LocationTable, Mesh, Result, Scalar, TensorType,
+};
 
 /// Deepest nesting of regions and lists of attributes, the same as in text.
 const MAX_DEPTH: usize = wengert_core::text::cursor::MAX_DEPTH as usize;
