@@ -136,14 +136,14 @@ fn group(rank: usize, over: &[String]) -> (Vec<usize>, usize) {
 /// The result on a rank, from the operands of its group.
 fn by_definition(op: &Op, operands: &[Plain], at: usize) -> Plain {
     match op {
-        Op::PReduce(op) => Plain::combine(
-            operands,
-            match op.kind {
+        Op::PReduce(op) => {
+            let combine: fn(f64, f64) -> f64 = match op.kind {
                 PReduceKind::Sum => |a, b| a + b,
                 PReduceKind::Max => f64::max,
                 PReduceKind::Min => f64::min,
-            },
-        ),
+            };
+            Plain::combine(operands, combine)
+        }
         Op::PVary(_) => operands[at].clone(),
         Op::AllGather(AllGather { axis, tiled: false, .. }) => Plain::stack(operands, *axis),
         Op::AllGather(AllGather { axis, tiled: true, .. }) => Plain::concatenate(operands, *axis),

@@ -45,8 +45,11 @@ impl Checker<'_> {
                 help "`size` is the number of ranks over the axes that it names");
         }
         let least = collective.least;
-        ensure!(least <= size, "G11: `{name}` names rank {}, there are {size} over {over}", least - 1;
-            help "ranks are numbered from 0 to {}", size - 1);
+        ensure!(
+            least <= size,
+            "G11: `{name}` names rank {}, there are {size} over {over}", least - 1;
+            help "ranks are numbered from 0 to {}", size - 1
+        );
         match collective.exchanges {
             true => agreed(name, &Varying::over(collective.over), &self.under),
             false => Ok(()),

@@ -51,8 +51,11 @@ impl Operation for AllGather {
             has_axis(x, self.axis)?;
             shape[self.axis] = times(&shape[self.axis], self.size)?;
         } else {
-            ensure!(self.axis <= x.rank(), "the result of {x} can have no axis {} of ranks", self.axis;
-                help "axes 0 to {} are possible", x.rank());
+            ensure!(
+                self.axis <= x.rank(),
+                "the result of {x} can have no axis {} of ranks", self.axis;
+                help "axes 0 to {} are possible", x.rank()
+            );
             shape.insert(self.axis, self.size.into());
         }
         Ok(vec![x.with_shape(shape)])

@@ -7,7 +7,7 @@ use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangen
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
 use wengert_core::build::Closure;
 use wengert_core::{
-    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor,
+    Diagnostic, Differentiable, KeyPath, Location, Result, Scalar, Tensor,
 };
 
 /// The Hessian of a scalar-valued closure. For each tensor x of the argument it has a tangent
@@ -178,7 +178,7 @@ fn gradient_of_body(closure: &Closure, primals: &[Tensor], active: &[bool]) -> R
     let ty = closure.body.ty(closure.body.outputs[0]).clone();
     record(&types, |inputs| {
         let linearized = linearize(closure, inputs, active, &[true])?;
-        let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
+        let one = Tensor::full(&ty, Scalar::one(ty.dtype));
         let cotangents = linearized.linear.transpose(&[Some(one)])?;
         let mut outputs = linearized.outputs;
         outputs.extend(with_zeros(cotangents, &types)?);
