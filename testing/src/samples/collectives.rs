@@ -45,19 +45,22 @@ pub fn collectives() -> Vec<CollectiveSample> {
     let both = ["data", "tensor"];
     let mut all = Vec::new();
     for kind in PReduceKind::ALL {
-        for (over, varying) in [
-            (&["data"][..], &["data"][..]),
+        let cases: [(&[&str], &[&str]); 4] = [
+            (&["data"], &["data"]),
             (&["tensor"], &both),
             (&both, &both),
             (&["tensor", "data"], &both),
-        ] {
+        ];
+        for (over, varying) in cases {
             all.push(sample(PReduce { kind, over: names(over) }, &[2, 2], varying));
         }
     }
     all.push(sample(PVary { over: names(&["data"]) }, &[3], &[]));
     all.push(sample(PVary { over: names(&["tensor"]) }, &[3], &["data"]));
     all.push(sample(PVary { over: names(&both) }, &[3], &[]));
-    for (over, size) in [(&["data"][..], 2), (&["tensor"], 3), (&["tensor", "data"], 6)] {
+    let groups: [(&[&str], usize); 3] =
+        [(&["data"], 2), (&["tensor"], 3), (&["tensor", "data"], 6)];
+    for (over, size) in groups {
         let over = || names(over);
         for axis in 0..2 {
             let gather = |axis, tiled| AllGather { over: over(), axis, size, tiled };

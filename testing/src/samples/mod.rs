@@ -52,7 +52,9 @@ pub fn catalogue() -> Vec<Entry> {
     for sample in all() {
         samples.entry(sample.op.name()).or_default().push(sample);
     }
-    let of_ranks = |name| collectives().into_iter().filter(move |s| s.op.name() == name).collect();
+    let of_ranks = |name: &str| -> Vec<CollectiveSample> {
+        collectives().into_iter().filter(|sample| sample.op.name() == name).collect()
+    };
     let entry = |e: wengert_core::op::Entry| Entry {
         name: e.name,
         doc: e.doc,

@@ -1,7 +1,7 @@
 //! Blocks of a Jacobian: a linear program, mapped over the vectors of a basis.
 
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::{Linear, record, unpoisoned};
+use crate::autodiff::{Linear, record, unpoisoned, varying_as};
 use crate::vmap::{Value, batch};
 use wengert_core::{DType, Diagnostic, Dim, Location, Result, Scalar, Tensor, TensorType};
 
