@@ -6,9 +6,9 @@ use wengert_compiler::pipeline::{Options, compile};
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::{cond, fold, fori_upto};
-use wengert_core::graph::{Function, parse_program};
+use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::interpret::run_ranks;
-use wengert_core::{Binding, DType, Literal, Mesh, Op, Program, Target, Tensor, TensorType};
+use wengert_core::{Binding, DType, Literal, Mesh, Op, Target, Tensor, TensorType};
 use wengert_testing::Random;
 use wengert_testing::samples::{collectives, mesh};
 
