@@ -6,9 +6,7 @@ use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
 use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of, types};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
 use wengert_core::build::Closure;
-use wengert_core::{
-    Diagnostic, Differentiable, KeyPath, Location, Result, Scalar, Tensor,
-};
+use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Scalar, Tensor};
 
 /// The Hessian of a scalar-valued closure. For each tensor x of the argument it has a tangent
 /// vector of the argument, whose component for the tensor y is ∂²f/∂x∂y, with the shape of x
