@@ -145,7 +145,7 @@ fn ptxas_is_run_with_the_options_of_the_driver() {
     let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
     assert_eq!(asked.lines().count(), 6);
     for architecture in Architecture::ALL {
-        let words = gate::arguments(&architecture.name()).join(" ");
+        let words = gate::arguments(&kernel("k", "", ""), &architecture.name()).join(" ");
         let line = asked
             .lines()
             .find(|line| line.contains(&words))

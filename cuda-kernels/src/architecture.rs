@@ -32,6 +32,9 @@ pub const MAX_BLOCK: u32 = 1024;
 pub const PTX_VERSION: &str = "8.0";
 /// The version of a text with products of 8-bit floats; every driver since CUDA 12.4 reads it.
 pub const FLOAT8_VERSION: &str = "8.4";
+/// The target of a text with products of warpgroups, which runs on no other architecture (PTX ISA,
+/// `.target`).
+pub const HOPPER_TARGET: &str = "sm_90a";
 
 const fn row(
     number: u32,
@@ -80,6 +83,11 @@ impl Architecture {
     /// the multiprocessor has 8-bit products of another kind only.
     pub fn adds_float8_in_f32(&self) -> bool {
         matches!(self.number, 90 | 100)
+    }
+
+    /// Whether warpgroups multiply (PTX ISA, `wgmma`): on this architecture alone.
+    pub fn multiplies_by_warpgroups(&self) -> bool {
+        self.number == 90
     }
 
     /// The row with this name.

@@ -1,13 +1,14 @@
 //! Predicted times of plans: what is known of them by hand, and mistakes.
 
-#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
 use wengert::core::Verified;
 use wengert::core::graph::parse_program;
 use wengert::core::plan::Plan;
 use wengert::device::predicted::tools::Tools;
-use wengert::device::predicted::{Card, Options, Predicted, Row, architecture, card, predict};
+use wengert::device::predicted::{
+    Card, Options, Predicted, Row, architecture, card, machine_code, predict,
+};
 use wengert::prelude::*;
 use wengert::{pipeline, target};
 use wengert_ci::toolkit::Toolkit;
@@ -60,6 +61,22 @@ fn a_sum_of_large_arrays_is_limited_by_device_memory() {
     let least = 3.0 * bytes as f64 / card("h200").unwrap().dram_achievable();
     assert!((least..1.1 * least).contains(&row.seconds), "{} of {least}", row.seconds);
     assert!(found.seconds() >= row.seconds);
+}
+
+#[test]
+fn machine_code_tells_widths_and_occupancy() {
+    for architecture in ["sm_80", "sm_90", "sm_100"] {
+        let code = machine_code(&plan(SUM, architecture), &tools()).unwrap();
+        let [kernel] = &code.kernels[..] else { panic!("{code:?}") };
+        let accesses = &kernel.facts.accesses;
+        assert!(accesses.global_loads.keys().eq(&[16]), "{architecture}: {kernel:?}");
+        assert!(accesses.global_stores.keys().eq(&[16]), "{architecture}: {kernel:?}");
+        assert_eq!(kernel.spills, (0, 0));
+        assert!(kernel.occupancy.unwrap().percent() >= 50, "{architecture}: {kernel:?}");
+        assert!(code.listing.contains(&kernel.kernel) && code.listing.contains("LDG.E.128"));
+    }
+    let mistake = machine_code(&plan(SUM, "cpu"), &tools()).unwrap_err();
+    assert!(mistake.to_string().contains("for `cpu`"), "{mistake}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ use wengert::prelude::*;
 pub struct Entry {
     /// Its label: G1.
     pub label: &'static str,
+    /// Its label, and its number among several of that label: G1, G6.2.
+    pub id: String,
     /// What it computes.
     pub name: String,
     make: Box<dyn Fn() -> Result<Program>>,
@@ -27,7 +29,7 @@ pub struct Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.label, self.name)
+        write!(f, "{} {}", self.id, self.name)
     }
 }
 
@@ -45,7 +47,7 @@ fn entry(
     name: impl Into<String>,
     make: impl Fn() -> Result<Program> + 'static,
 ) -> Entry {
-    Entry { label, name: name.into(), make: Box::new(make) }
+    Entry { label, id: label.into(), name: name.into(), make: Box::new(make) }
 }
 
 /// All programs.
@@ -80,7 +82,17 @@ pub fn suite() -> Vec<Entry> {
             }
         }
     }
+    number(&mut all);
     all
+}
+
+/// Numbers the programs of a label that has several.
+fn number(all: &mut [Entry]) {
+    for part in all.chunk_by_mut(|a, b| a.label == b.label).filter(|part| part.len() > 1) {
+        for (n, entry) in part.iter_mut().enumerate() {
+            entry.id = format!("{}.{}", entry.label, n + 1);
+        }
+    }
 }
 
 fn single(build: fn(&mut FunctionBuilder)) -> Result<Program> {

@@ -247,16 +247,16 @@ fn admits(text: &str, architecture: Architecture) -> bool {
     }
 }
 
-/// The arguments of `ptxas` that affect the code, for an architecture (`sm_90`): those of the
-/// driver ([`wengert_cuda::assembly`]).
+/// The arguments of `ptxas` that affect the code of a text, for an architecture (`sm_90`): those of
+/// the driver ([`wengert_cuda::assembly`]).
 ///
 /// # Panics
 ///
 /// If there is no such architecture.
-pub fn arguments(architecture: &str) -> Vec<String> {
-    ptxas_arguments(
-        Architecture::from_name(architecture).expect("the caller names one of `Architecture::ALL`"),
-    )
+pub fn arguments(text: &str, architecture: &str) -> Vec<String> {
+    let architecture =
+        Architecture::from_name(architecture).expect("the caller names one of `Architecture::ALL`");
+    ptxas_arguments(text, architecture)
 }
 
 /// The output of `ptxas -v`, from the cache or from a run; the inner error is its refusal.
@@ -267,7 +267,7 @@ fn verbose_output(
     architecture: Architecture,
 ) -> Result<std::result::Result<String, String>> {
     const END: &str = "\n=== PTX ===\n";
-    let arguments = arguments(&architecture.name());
+    let arguments = arguments(text, &architecture.name());
     let mut hasher = DefaultHasher::new();
     (text, toolkit.root(), crate::toolkit::PACKAGES, &arguments).hash(&mut hasher);
     let kept = cache.join(format!("{:016x}.{}", hasher.finish(), architecture.name()));

@@ -19,6 +19,7 @@
 //! - [`pipe`]: cost of an instruction.
 //! - [`ptxas`], [`occupancy`]: registers and shared memory of a kernel, and its resident blocks.
 //! - [`ptx`], [`join`]: how often each machine instruction is executed.
+//! - [`sampling`]: the blocks that the emulator runs and counts.
 //! - [`predict`]: the time, and what limits it; its formulas are there.
 //!
 //! Constants come from publications, not from measurements of this project's kernels. So a
@@ -34,4 +35,5 @@ pub mod pipe;
 pub mod predict;
 pub mod ptx;
 pub mod ptxas;
+pub mod sampling;
 pub mod sass;

@@ -35,6 +35,16 @@ pub(crate) fn reads_once(gemm: &Gemm) -> bool {
     product::reads_once(&product(gemm, None, 0))
 }
 
+/// [`product::in_warpgroups`] of a GEMM.
+#[cfg(test)]
+pub(super) fn in_warpgroups(
+    gemm: &Gemm,
+    terms: &Terms<'_>,
+    wide: bool,
+) -> Result<Option<Compiled>> {
+    product::in_warpgroups(&product(gemm, terms.in_place, terms.workspace), terms, wide)
+}
+
 /// The product that computes a GEMM.
 fn product(gemm: &Gemm, in_place: Option<usize>, workspace: u64) -> Product {
     let (lhs, rhs) = (&gemm.lhs, &gemm.rhs);

@@ -454,7 +454,7 @@ pub(super) mod tests {
         // The driver compiles for the context's GPU.
         let (major, minor) = device.found().capability;
         let expected = [vec![format!("-arch=sm_{major}{minor}")], words].concat();
-        assert_eq!(wengert_ci::gate::arguments("sm_90"), expected);
+        assert_eq!(wengert_ci::gate::arguments(PTX, "sm_90"), expected);
         // The driver gets PTX, so it compiles whole programs. Its linker would compile relocatable
         // code, as `-rdc=true` (`-c`) does.
         assert!(

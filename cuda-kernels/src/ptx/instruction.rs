@@ -1,6 +1,7 @@
 //! Instructions.
 
 use super::builder::Label;
+use super::hopper::Hopper;
 use super::lanes::Lanes;
 use super::spelling::spelled;
 use super::types::{Operand, Reg, Space, Type};
@@ -281,6 +282,8 @@ pub enum Inst {
         /// Arguments.
         arguments: Vec<Operand>,
     },
+    /// An instruction of Hopper.
+    Hopper(Hopper),
     /// Jumps to a label.
     Branch(Label),
 }
@@ -327,7 +330,7 @@ fn vector<T: fmt::Display>(items: &[T]) -> String {
     }
 }
 
-fn braced<T: fmt::Display>(items: &[T]) -> String {
+pub(super) fn braced<T: fmt::Display>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(T::to_string).collect();
     format!("{{{}}}", items.join(", "))
 }
@@ -337,7 +340,7 @@ fn vector_suffix(count: usize) -> String {
     if count == 1 { String::new() } else { format!(".v{count}") }
 }
 
-fn address(base: &Operand, offset: i64) -> String {
+pub(super) fn address(base: &Operand, offset: i64) -> String {
     if offset == 0 { format!("[{base}]") } else { format!("[{base}+{offset}]") }
 }
 
@@ -416,6 +419,7 @@ impl fmt::Display for Inst {
                 write!(f, "{}, {}, {}, {}", braced(d), braced(a), braced(b), braced(c))
             }
             Inst::Call { .. } => self.fmt_call(f),
+            Inst::Hopper(hopper) => hopper.fmt(f),
             Inst::Branch(label) => write!(f, "bra {label}"),
         }
     }

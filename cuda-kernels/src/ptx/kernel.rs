@@ -99,6 +99,19 @@ impl Kernel {
         })
     }
 
+    /// Whether it has an instruction that exists for `.target sm_90a` only.
+    pub(super) fn needs_hopper(&self) -> bool {
+        let needs = |line: &Line| matches!(line, Line::Statement(s) if s.inst.needs_hopper());
+        self.code.lines.iter().any(needs)
+    }
+
+    /// Whether it has an instruction of Hopper, which `.target sm_90` has too or not.
+    pub(super) fn is_of_hopper(&self) -> bool {
+        let is =
+            |line: &Line| matches!(line, Line::Statement(Statement { inst: Inst::Hopper(_), .. }));
+        self.code.lines.iter().any(is)
+    }
+
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
         head(f, &self.remark, &self.name, &self.parameters, self.threads, self.resident)?;
         self.arrays(f)?;

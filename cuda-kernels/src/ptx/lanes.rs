@@ -21,6 +21,11 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    /// In the whole warp, the lane with this number.
+    pub fn of(number: impl Into<Operand>) -> Self {
+        Lanes { mode: Shuffle::Index, lane: number.into(), clamp: 31, members: Operand::Int(ALL) }
+    }
+
     /// In the whole warp, the lane whose number differs in these bits.
     pub fn butterfly(bits: impl Into<Operand>) -> Self {
         Lanes { mode: Shuffle::Butterfly, lane: bits.into(), clamp: 31, members: Operand::Int(ALL) }

@@ -19,6 +19,8 @@
 
 mod builder;
 mod bundle;
+pub mod descriptor;
+pub mod hopper;
 mod instruction;
 mod kernel;
 mod lanes;

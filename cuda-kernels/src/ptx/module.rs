@@ -2,7 +2,7 @@
 
 use super::bundle::Bundle;
 use super::kernel::{Function, Kernel};
-use crate::architecture::{FLOAT8_VERSION, PTX_VERSION};
+use crate::architecture::{FLOAT8_VERSION, HOPPER_TARGET, PTX_VERSION};
 use std::fmt;
 
 /// One PTX file.
@@ -29,13 +29,18 @@ impl Module {
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text runs on every later architecture; the driver or `ptxas` compiles it for the
-        // installed one.
-        let float8 = self.kernels.iter().any(Kernel::multiplies_float8);
-        let target = match (self.overlaps, float8) {
-            (true, _) => "sm_90",
-            (false, true) => "sm_89",
-            (false, false) => "sm_80",
+        // The text runs on every later architecture, but for that of `sm_90a`, which runs on no
+        // other; the driver or `ptxas` compiles it for the installed one.
+        let any = |is: fn(&Kernel) -> bool| {
+            let parts = self.bundles.iter().flat_map(|bundle| &bundle.parts);
+            self.kernels.iter().chain(parts.map(|(kernel, _)| kernel)).any(is)
+        };
+        let float8 = any(Kernel::multiplies_float8);
+        let target = match () {
+            () if any(Kernel::needs_hopper) => HOPPER_TARGET,
+            () if self.overlaps || any(Kernel::is_of_hopper) => "sm_90",
+            () if float8 => "sm_89",
+            () => "sm_80",
         };
         let version = if float8 { FLOAT8_VERSION } else { PTX_VERSION };
         writeln!(f, ".version {version}\n.target {target}\n.address_size 64")?;

@@ -72,6 +72,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "graphrun dump digits.graph@predict",
             "graphrun dump digits.graph@train_step --bind B=32 --stage nests --cost",
+            "graphrun dump digits.graph@predict --bind B=32 --stage kernels --target sm_80 --cost",
         ],
     ),
     ("grad", &["graphrun grad digits.graph@loss --wrt model --of loss -o gradient.ir"]),

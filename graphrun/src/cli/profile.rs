@@ -13,8 +13,8 @@ pub struct ProfileArgs {
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
-    /// The GPU: a100, b200, h100, h200, l4, rtx4090, rtx5090. Its figures and their sources are in
-    /// the documentation of the crate wengert-machine.
+    /// The GPU: a100, a100-40gb, a6000, b200, h100, h200, l4, rtx4090, rtx5090. Its figures and
+    /// their sources are in the documentation of the crate wengert-machine.
     #[arg(long, value_name = "GPU")]
     pub machine: String,
     /// Device that runs a sample of each kernel's blocks: emulator.

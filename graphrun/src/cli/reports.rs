@@ -37,6 +37,8 @@ pub enum Stage {
     Plan,
     /// The kernels of a plan for a GPU, as PTX.
     Ptx,
+    /// The machine code of these kernels (SASS), by ptxas and nvdisasm of the CUDA toolkit.
+    Kernels,
 }
 
 /// Arguments of `dump`.
@@ -52,7 +54,7 @@ pub struct DumpArgs {
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
     /// Target: cpu, or a GPU architecture such as sm_80. The default is cpu, or sm_90 with --stage
-    /// ptx.
+    /// ptx or kernels.
     #[arg(long)]
     pub target: Option<String>,
     /// With --stage opt: print the program after the last run of this pass.
@@ -64,7 +66,8 @@ pub struct DumpArgs {
     /// With --stage graph or opt: print the location of every equation, and the table of locations.
     #[arg(long)]
     pub locs: bool,
-    /// With --stage nests: print the cost of each kernel.
+    /// With --stage nests: print the cost of each kernel. With --stage kernels: print registers,
+    /// occupancy, spills, widths of accesses and instructions of each.
     #[arg(long)]
     pub cost: bool,
     /// With --stage plan: print the plan's memory use and its peak.
@@ -74,7 +77,7 @@ pub struct DumpArgs {
     /// own kernels, and the bytes that kernels beside the products move.
     #[arg(long)]
     pub products: bool,
-    /// With --stage plan or ptx: limit on the total memory of the plan.
+    /// With --stage plan, ptx or kernels: limit on the total memory of the plan.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
     /// Also print the recipe of a .graph file.

@@ -51,7 +51,7 @@ pub(super) fn target(name: &str) -> Result<Target> {
 }
 
 /// The architecture that a plan is for.
-fn architecture(plan: &Plan) -> Result<Architecture> {
+pub(super) fn architecture(plan: &Plan) -> Result<Architecture> {
     Architecture::from_name(&plan.target.name).map_err(|_| {
         diagnostic!(
             "the plan of @{} is for `{}`, which reads no PTX",

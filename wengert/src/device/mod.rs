@@ -15,7 +15,7 @@ mod absent;
 mod cuda;
 #[cfg(feature = "cuda")]
 mod emulator;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "gpu-model")]
 pub mod predicted;
 
 #[cfg(not(feature = "cuda"))]

@@ -64,7 +64,7 @@ record!(
         lanes: u64,
         /// Branches: warps whose lanes went different ways.
         diverged: u64,
-        /// Loads and stores of global memory, and the sources of asynchronous copies.
+        /// Loads and stores of global memory, the sources of asynchronous copies, and bulk copies.
         global: GlobalAccess,
         /// Accesses to shared memory, with atomics, matrices and the targets of asynchronous
         /// copies.

@@ -28,6 +28,9 @@
 //! reads 32 neighbouring floats uses 4 sectors; the same shifted by one float uses 5; one that
 //! reads 16 bytes a lane uses 16.
 //!
+//! A bulk copy counts as requests of 32 parts of 16 bytes, of one lane's instruction. They bypass
+//! L1. Its passes over shared memory are not counted: they are as many as it has lines.
+//!
 //! Local memory interleaves the lanes: a word of 4 bytes at the same address in all lanes fills
 //! one line (same guide, "Device Memory Accesses", section "Local Memory").
 //!

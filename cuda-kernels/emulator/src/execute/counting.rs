@@ -7,7 +7,7 @@ use super::warp::Warp;
 use crate::count::Kind;
 use crate::decode::program::{Access, Level};
 use crate::parse::syntax::Space;
-use crate::semantics::rows::Doubles;
+use crate::semantics::rows::{Doubles, WARP};
 
 impl Common {
     /// Counts a load or store of `warp` in one space.
@@ -80,6 +80,17 @@ impl Common {
         let span = |lane: usize| (untag(sources[lane]).0, sizes[lane] as u32);
         tally.global(warp.index, pc, kind, (mask, bytes), span);
         tally.shared(pc, (mask, bytes), false, |lane| from_generic(targets[lane]).1);
+    }
+
+    /// Counts a bulk copy of `warp`: its parts in global memory, each an address and at most 16
+    /// bytes. They bypass L1.
+    pub(crate) fn count_bulk(&mut self, warp: &Warp, pc: u32, kind: Kind, parts: &[(u64, u32)]) {
+        let Some(tally) = &mut self.tally else { return };
+        for parts in parts.chunks(WARP) {
+            let mask = (u64::MAX >> (64 - parts.len())) as u32;
+            let span = |lane: usize| (untag(parts[lane].0).0, parts[lane].1);
+            tally.global(warp.index, pc, kind, (mask, 16), span);
+        }
     }
 
     /// Counts the rows of `count` matrices of `ldmatrix` or `stmatrix`.

@@ -133,6 +133,28 @@ fn asynchronous_copies_read_global_and_write_shared_memory() {
 }
 
 #[test]
+fn bulk_copies_count_their_lines_and_bypass_l1() {
+    let body = "    mov.u32 %w1, tile;\n    add.u32 %w2, %w1, 4096;\n    \
+        setp.ne.u32 %p1, %t, 0;\n    @%p1 bra DONE;\n    \
+        mbarrier.init.shared.b64 [%w2], 1;\n    \
+        fence.mbarrier_init.release.cluster;\n    \
+        mbarrier.arrive.expect_tx.shared.b64 %d3, [%w2], 1040;\n    \
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes \
+        [%w1], [%x], 1040, [%w2];\nWAIT:\n    \
+        mbarrier.try_wait.parity.shared.b64 %p2, [%w2], 0;\n    @!%p2 bra WAIT;\n    \
+        cp.async.bulk.global.shared::cta.bulk_group [%y], [%w1], 1040;\n    \
+        cp.async.bulk.commit_group;\n    cp.async.bulk.wait_group 0;\nDONE:";
+    let run = case(body).run();
+    // 65 parts of 16 bytes: the last is half a sector.
+    let copied = GlobalAccess { requests: 3, sectors: 33, bytes: 1040 };
+    assert_eq!(run.line("cp.async.bulk.shared").global, copied);
+    assert_eq!(run.line("cp.async.bulk.global").global, copied);
+    let traffic = &run.counts.traffic;
+    assert_eq!((traffic.l1_sectors, traffic.l2_read, traffic.l2_write), (0, 1056, 1056));
+    assert_eq!((traffic.dram_read, traffic.dram_write), (1056, 1056));
+}
+
+#[test]
 fn matrices_in_shared_memory() {
     for (pitch, wavefronts) in [(16, 4), (128, 32), (144, 4), (32, 8)] {
         for code in [

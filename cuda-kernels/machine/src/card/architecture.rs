@@ -157,7 +157,12 @@ const L1_ADA: Figure = published(36.0, "gpu-benches, gpu-latency/l40.txt, sets b
 const L1_HOPPER: Figure =
     published(34.0, "gpu-benches, gpu-latency/h100_pcie.txt, sets below 216 kB");
 const SHARED: Figure = assumed(29.0, "Luo 2024 finds shared memory about 5 clocks before L1");
-const TENSOR: Figure = published(33.0, "Luo 2024, table of mma latencies, m16n8k16 f16 to f32");
+const TENSOR_A100: Figure =
+    published(24.7, "Sun 2022, table 3: A100, m16n8k16 of f16 to f32, completion of one");
+const TENSOR: Figure = assumed(
+    33.0,
+    "as Luo 2024's table of mma latencies was remembered; it could not be read again",
+);
 
 /// Every compute capability, oldest first.
 pub(super) static ARCHITECTURES: [Architecture; 6] = [
@@ -168,7 +173,7 @@ pub(super) static ARCHITECTURES: [Architecture; 6] = [
         rates: rates(64.0, 64.0, published(128.0, "Guide: 256 results, two a lane"), 32.0, 16.0),
         latencies: latencies(
             published(8.0, "gpu-benches, cuda-incore, V100; Abdelkhalik 2022 agrees within 2"),
-            TENSOR,
+            TENSOR_A100,
             SHARED,
             L1_AMPERE,
         ),
@@ -177,7 +182,13 @@ pub(super) static ARCHITECTURES: [Architecture; 6] = [
         number: 86,
         limits: limits(99, 100, 1536, 16),
         l1_and_shared: 128 << 10,
-        rates: rates(128.0, 64.0, published(64.0, "Guide: 128 results, two a lane"), 2.0, 2.0),
+        rates: rates(
+            128.0,
+            64.0,
+            published(64.0, "GA102 white paper: f16 at the rate of f32; the Guide has 256 results"),
+            2.0,
+            2.0,
+        ),
         latencies: latencies(
             assumed(40.0, "two lanes of a multiprocessor: 16 clocks for a warp, and the way back"),
             TENSOR,

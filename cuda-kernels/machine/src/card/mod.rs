@@ -19,9 +19,13 @@
 //!   limits are from its "Compute Capabilities", "Technical Specifications".
 //! - *Nsight*: Nsight Compute, Profiling Guide, "Pipelines".
 //! - *gpu-benches*: D. Ernst, "GPU benchmarks" (te42kyfo/gpu-benches), result files by name.
-//! - *A100 paper*, *H100 paper*, *Ada paper*: NVIDIA's architecture white papers of these.
+//! - *A100 paper*, *H100 paper*, *Ada paper*, *GA102 white paper*: NVIDIA's of these architectures.
 //! - *Luo 2024*: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture",
 //!   arXiv 2402.13499.
+//! - *Luo 2025*: Luo et al., "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking
+//!   and Multiple Level Analysis", arXiv 2501.12084.
+//! - *Sun 2022*: Sun et al., "Dissecting Tensor Cores via Microbenchmarks: Latency, Throughput and
+//!   Numeric Behaviors", arXiv 2206.02874.
 //! - *Abdelkhalik 2022*: Abdelkhalik et al., "Demystifying the Nvidia Ampere Architecture through
 //!   Microbenchmarking and Instruction-level Analysis", arXiv 2208.11174.
 //! - *Jia 2018*: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
@@ -189,6 +193,8 @@ mod tests {
         // Peak rates of the data sheets, FLOP/s: f32 without tensor cores, f16 with.
         let peaks = [
             ("a100", 19.5e12, 312e12),
+            ("a100-40gb", 19.5e12, 312e12),
+            ("a6000", 38.7e12, 154.8e12),
             ("h100", 66.9e12, 989.4e12),
             ("l4", 30.3e12, 121e12),
             ("rtx4090", 82.6e12, 165.2e12),

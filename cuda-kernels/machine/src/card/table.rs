@@ -16,6 +16,7 @@ const fn architecture(number: u32) -> &'static Architecture {
 
 const H100: &str = "H100 paper v1.04, table 3";
 const A100: &str = "A100 paper, comparison of data center GPUs";
+const A6000: &str = "RTX A6000 data sheet";
 const ADA: &str = "Ada paper, appendix A, GeForce RTX 4090";
 const L4: &str = "L4 data sheet";
 const OPENXLA: &str = "OpenXLA, cuda_core_info_table.cc, after NVIDIA's Blackwell brief";
@@ -36,48 +37,103 @@ const HOPPER_TENSOR: TensorRates = TensorRates {
     f8: published(4096.0, H100),
     i8: published(4096.0, H100),
     f64: published(128.0, H100),
-    synchronous: published(0.629, "Luo 2024: mma reaches 62.9 % of the peak on average"),
+    synchronous: published(
+        0.629,
+        "Luo 2025, section 6.2 and table 7 (H800 PCIe): mma reaches 62.9 % of the peak on average",
+    ),
 };
 
-const ALL: Figure = assumed(1.0, "Luo 2024 reaches the peak by mma on A100 and RTX 4090");
+const ALL: Figure = assumed(
+    1.0,
+    "Sun 2022, table 3, has 1004 of 1024 products a clock on the A100; spatters.ca 93 % of the \
+     peak by a whole product on the RTX 4090",
+);
 
 const H200_L2: Figure =
     derived(4936.0, "gpu-benches, gpu-l2-cache/h200.txt: 9774 GB/s at 18 MB, over 1980 MHz");
 
+const A100_80: Card = Card {
+    name: "a100",
+    product: "A100 SXM4 80 GB",
+    architecture: architecture(80),
+    multiprocessors: published(108.0, A100),
+    boost: published(1.410e9, A100),
+    base: assumed(1.095e9, "the clock at which gpu-benches' A100 begins"),
+    dram_bandwidth: published(2.039e12, "A100 80GB data sheet"),
+    dram_share: derived(
+        0.86,
+        "gpu-benches, gpu-stream/a100_80.txt: 1732 to 1759 GB/s of scale and triad",
+    ),
+    l2_bytes: published(40.0 * 1048576.0, A100),
+    l2_bandwidth: derived(
+        3855.0,
+        "gpu-benches, gpu-l2-cache/a100_80.txt: 5436 GB/s at 18 MB, over 1410 MHz",
+    ),
+    l2_latency: published(211.0, "gpu-benches, gpu-latency/a100_80.txt, 0.4 to 16 MB"),
+    dram_latency: published(571.0, "gpu-benches, gpu-latency/a100_80.txt, above 200 MB"),
+    tensor: TensorRates {
+        f16: published(1024.0, A100),
+        f16_f32: published(1024.0, A100),
+        tf32: published(512.0, A100),
+        f8: ABSENT,
+        i8: published(2048.0, A100),
+        f64: published(64.0, A100),
+        synchronous: ALL,
+    },
+    graph_gap: derived(
+        1.2e-6,
+        "gpu-benches, gpu-small-kernels/a100_80_graph.txt: 64 kB in 1.36 us, less one trip \
+         to L2",
+    ),
+};
+
 /// Every card.
-pub(super) static CARDS: [Card; 7] = [
+pub(super) static CARDS: [Card; 9] = [
+    A100_80,
     Card {
-        name: "a100",
-        product: "A100 SXM4 80 GB",
-        architecture: architecture(80),
-        multiprocessors: published(108.0, A100),
-        boost: published(1.410e9, A100),
-        base: assumed(1.095e9, "the clock at which gpu-benches' A100 begins"),
-        dram_bandwidth: published(2.039e12, "A100 80GB data sheet"),
+        name: "a100-40gb",
+        product: "A100 SXM4 40 GB",
+        dram_bandwidth: published(1.555e12, A100),
         dram_share: derived(
-            0.86,
-            "gpu-benches, gpu-stream/a100_80.txt: 1732 to 1759 GB/s of scale and triad",
+            0.88,
+            "gpu-benches, gpu-stream/a100_40.txt: 1360 to 1381 GB/s of scale and triad",
         ),
-        l2_bytes: published(40.0 * 1048576.0, A100),
+        dram_latency: published(573.0, "gpu-benches, gpu-latency/a100_40.txt, above 200 MB"),
+        ..A100_80
+    },
+    Card {
+        name: "a6000",
+        product: "RTX A6000 48 GB",
+        architecture: architecture(86),
+        multiprocessors: published(84.0, A6000),
+        boost: derived(1.800e9, "RTX A6000 data sheet: 38.7 TFLOP/s of f32 by 10752 lanes"),
+        base: assumed(1.410e9, "data bases of graphics cards; NVIDIA publishes none"),
+        dram_bandwidth: published(768e9, A6000),
+        dram_share: derived(
+            0.938,
+            "that of the A40, also GDDR6: gpu-benches, gpu-stream/a40.txt, scale 653 of 696 GB/s",
+        ),
+        l2_bytes: published(6.0 * 1048576.0, "GA102 white paper, table 2"),
         l2_bandwidth: derived(
-            3855.0,
-            "gpu-benches, gpu-l2-cache/a100_80.txt: 5436 GB/s at 18 MB, over 1410 MHz",
+            1320.0,
+            "that of the A40, the same die: gpu-benches, gpu-cache/a40.txt has 2300 GB/s at \
+             306 kB a multiprocessor and 1740 MHz",
         ),
-        l2_latency: published(211.0, "gpu-benches, gpu-latency/a100_80.txt, 0.4 to 16 MB"),
-        dram_latency: published(571.0, "gpu-benches, gpu-latency/a100_80.txt, above 200 MB"),
+        l2_latency: assumed(211.0, "that of the A100, of the same generation"),
+        dram_latency: assumed(571.0, "that of the A100, whose memory is HBM2e"),
         tensor: TensorRates {
-            f16: published(1024.0, A100),
-            f16_f32: published(1024.0, A100),
-            tf32: published(512.0, A100),
+            f16: published(512.0, "GA102 white paper, appendix A: 128 of each tensor core"),
+            f16_f32: derived(512.0, "RTX A6000 data sheet: 309.7 TFLOP/s, sparse"),
+            tf32: derived(256.0, "half the rate of f16, as the GA102 white paper says"),
             f8: ABSENT,
-            i8: published(2048.0, A100),
-            f64: published(64.0, A100),
+            i8: derived(1024.0, "twice the rate of f16, as the GA102 white paper says"),
+            f64: DOUBLE,
             synchronous: ALL,
         },
         graph_gap: derived(
-            1.2e-6,
-            "gpu-benches, gpu-small-kernels/a100_80_graph.txt: 64 kB in 1.36 us, less one trip \
-             to L2",
+            0.95e-6,
+            "that of the A40: gpu-benches, gpu-small-kernels/a40_graph.txt, 64 kB in 1.09 us, \
+             less one trip to L2",
         ),
     },
     Card {

@@ -293,6 +293,14 @@ mod tests {
         assert_eq!(group, [(Pipe::Tensor, 128.0)]);
         let warp = busy("HMMA.16816.F32 R0, R4, R8, R0", "h100");
         assert!((warp[0].1 - 4.0 / 0.629).abs() < 1e-9);
+        let latency = |card: &str| {
+            let card = Card::from_name(card).unwrap();
+            cost(&instruction("HMMA.16816.F32 R0, R4, R8, R0"), card).unwrap().latency
+        };
+        // Sun 2022, table 3.
+        assert_eq!(latency("a100"), 24.7);
+        // A product that keeps its tensor core busy for 32 clocks.
+        assert!(latency("rtx4090") >= 32.0);
     }
 
     #[test]

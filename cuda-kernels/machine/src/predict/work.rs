@@ -132,6 +132,46 @@ impl Work {
         work.bytes_in_flight = time.bytes_in_flight;
         Ok(work)
     }
+
+    /// Scales the traffic with device memory from a sample to the grid. What is fetched for the
+    /// first time is at most what the arguments hold, `memory` bytes; what is fetched again grows
+    /// with the grid.
+    pub fn bound_traffic(&mut self, counts: &Counts, memory: f64, card: &Card) {
+        let (scale, traffic) = (counts.scale(), &counts.traffic);
+        let first = (traffic.compulsory as f64 * scale).min(memory);
+        let again = traffic.dram_read.saturating_sub(traffic.compulsory) as f64 * scale;
+        let mut written = traffic.dram_write as f64 * scale;
+        if memory <= card.l2_bytes.value {
+            // L2 holds it all until the end.
+            written = written.min(memory);
+        }
+        self.dram_read = first + again;
+        self.dram_bytes = self.dram_read + written;
+    }
+
+    /// The work of a launch of `steps` steps, from this one of `short` and another of `long` steps
+    /// of the same shape. A step adds the same work each time, so all of it is linear in steps,
+    /// but for the bytes in flight, which are those of the longer one.
+    pub fn extended(&self, short: f64, longer: &Work, long: f64, steps: f64) -> Work {
+        let times = (steps - short) / (long - short);
+        let line = |of: fn(&Work) -> f64| (of(self) + times * (of(longer) - of(self))).max(0.0);
+        let pipe = |p: &Pipe| {
+            let [a, b] = [self, longer].map(|w| w.busy.get(p).copied().unwrap_or(0.0));
+            (*p, (a + times * (b - a)).max(0.0))
+        };
+        Work {
+            instructions: line(|w| w.instructions),
+            busy: longer.busy.keys().map(pipe).collect(),
+            wavefronts: line(|w| w.wavefronts),
+            l1_sectors: line(|w| w.l1_sectors),
+            l2_bytes: line(|w| w.l2_bytes),
+            l2_read: line(|w| w.l2_read),
+            dram_bytes: line(|w| w.dram_bytes),
+            dram_read: line(|w| w.dram_read),
+            warp_clocks: line(|w| w.warp_clocks),
+            ..longer.clone()
+        }
+    }
 }
 
 /// Mean latency of a load: that of L1, L2 and DRAM, weighted with the sectors that each answers.

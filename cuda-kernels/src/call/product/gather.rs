@@ -172,6 +172,11 @@ impl Gather {
         }
     }
 
+    /// Whether it is a matrix in memory: each index moves an element by one stride.
+    pub fn is_matrix(&self) -> bool {
+        self.meetings.is_empty() && self.outer.len() == 1 && self.depth.len() == 1
+    }
+
     /// The number of elements along a direction.
     pub fn extent(&self, direction: Direction) -> usize {
         self.digits(direction).iter().map(|d| d.extent).product()

@@ -8,7 +8,7 @@
 use super::super::index::divide;
 use super::super::number::Place;
 use super::gather::{Direction, Gather, Half};
-use crate::ptx::{Binary, Code, Reg, Type};
+use crate::ptx::{Binary, Code, Inst, Operand, Reg, Type};
 
 /// The loads of an operand's tiles by a block.
 #[derive(Clone, Debug)]
@@ -45,6 +45,24 @@ pub(super) struct Vector {
     pub outer: usize,
     /// Distance of its depth from that of the thread's first vector.
     pub depth: usize,
+}
+
+impl Vector {
+    /// Copies its 16 bytes to shared memory, asynchronously. Out of range, nothing is read and
+    /// zeros are written.
+    pub fn copy(&self, code: &mut Code, to: Reg, to_offset: i64) {
+        let size = match self.place.valid {
+            None => Operand::from(16),
+            Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
+        };
+        code.push(Inst::CopyAsync {
+            to: to.into(),
+            to_offset,
+            from: self.place.address.into(),
+            from_offset: self.place.offset,
+            size,
+        });
+    }
 }
 
 impl<'a> Loader<'a> {

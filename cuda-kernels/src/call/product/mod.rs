@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | [`tiled`] | every dtype | fused multiply-adds, if tiles are full |
 //! | [`tensor`] | halves; 8-bit floats; f64; f32 as tf32, where asked for | tensor cores |
+//! | [`hopper`] | large matrices of halves or 8-bit floats, on Hopper | tensor cores |
 //! | [`few`] | up to 8 rows, where the matrix lies along the columns | memory |
 //! | [`dot`] | up to 8 rows or columns, where the matrix lies along the sum | memory |
 //! | [`direct`] | one row or one column elsewhere; groups of one or two channels | memory |
@@ -21,7 +22,9 @@ mod direct;
 mod dot;
 mod few;
 mod finish;
+mod fragments;
 mod gather;
+mod hopper;
 mod loader;
 mod sum;
 mod tensor;
@@ -34,7 +37,7 @@ use super::index::{check_extent, digits};
 use super::number::Number;
 use crate::nest::Follower;
 use crate::ptx::{Code, Reg};
-use crate::stage::{Access, Compiled, Memory, Slot};
+use crate::stage::{Access, Compiled, Memory, Slot, Stage};
 use wengert_core::call::{Addends, Contract, Scales};
 use wengert_core::{DType, Result};
 
@@ -201,6 +204,33 @@ pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> 
     if product.batch == 0 || product.m == 0 || product.n == 0 {
         return Ok(Compiled { stages: vec![], workspace: 0 });
     }
+    let product = &prepared(product, terms)?;
+    let (stage, parts) = chosen(product, terms)?;
+    finished(product, stage, parts)
+}
+
+/// The kernels of a product that warpgroups compute, however small the matrices are; none if they
+/// have no such layout. Tiles of halves have 256 columns (`wide`) or 128.
+#[cfg(test)]
+pub(super) fn in_warpgroups(
+    product: &Product,
+    terms: &Terms<'_>,
+    wide: bool,
+) -> Result<Option<Compiled>> {
+    let product = &prepared(product, terms)?;
+    if !hopper::can(product, terms.architecture) {
+        return Ok(None);
+    }
+    let (stage, parts) = match wide {
+        _ if product.operand.is_float8() => hopper::stage(product)?,
+        true => hopper::stage_of(product, hopper::WIDE)?,
+        false => hopper::stage_of(product, hopper::NARROW)?,
+    };
+    finished(product, stage, parts).map(Some)
+}
+
+/// A product as its kernels see it.
+fn prepared(product: &Product, terms: &Terms<'_>) -> Result<Product> {
     for (what, extent) in
         [("m", product.m), ("n", product.n), ("k", product.k), ("batch", product.batch)]
     {
@@ -213,29 +243,38 @@ pub(super) fn compile(product: &Product, terms: &Terms<'_>) -> Result<Compiled> 
         // A stride of a batch of one moves nothing, but would prevent vector loads.
         (product.lhs.batch, product.rhs.batch, product.out.batch) = (0, 0, 0);
     }
-    let product = &product;
+    Ok(product)
+}
+
+/// The first stage of a product, and the number of parts of each sum.
+fn chosen(product: &Product, terms: &Terms<'_>) -> Result<(Stage, usize)> {
     let thin = product.m.min(product.n);
-    let (stage, parts) = match () {
+    match () {
         // The order of sums depends on their length alone; without workspace they are not split.
         () if terms.batch_invariant => {
             let product = Product { workspace: 0, ..product.clone() };
             match () {
                 () if product.batch > 1 && product.n <= 2 && !product.operand.is_float8() => {
-                    direct::stage(&product)?
+                    direct::stage(&product)
                 }
-                () if product.tensor_cores() => tensor::stage(&product, terms.architecture)?,
-                () => tiled::stage(&product)?,
+                () if product.tensor_cores() => tensor::stage(&product, terms.architecture),
+                () => tiled::stage(&product),
             }
         }
+        () if hopper::fits(product, terms.architecture) => hopper::stage(product),
         () if product.operand.is_float8() && product.tensor_cores() => {
-            tensor::stage(product, terms.architecture)?
+            tensor::stage(product, terms.architecture)
         }
-        () if few::fits(product) => few::stage(product)?,
-        () if dot::fits(product) => dot::stage(product)?,
-        () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product)?,
-        () if product.tensor_cores() => tensor::stage(product, terms.architecture)?,
-        () => tiled::stage(product)?,
-    };
+        () if few::fits(product) => few::stage(product),
+        () if dot::fits(product) => dot::stage(product),
+        () if thin == 1 || (thin == 2 && product.batch > 1) => direct::stage(product),
+        () if product.tensor_cores() => tensor::stage(product, terms.architecture),
+        () => tiled::stage(product),
+    }
+}
+
+/// The stages of a product, from the first one on.
+fn finished(product: &Product, stage: Stage, parts: usize) -> Result<Compiled> {
     let mut stages = vec![stage];
     if parts > 1 {
         stages.push(sum::stage(product, parts)?);

@@ -91,7 +91,12 @@ fn sources(call: &Call, follower: Option<&Follower>) -> Vec<Source> {
     let (mut sources, mut texts) = (vec![], vec![]);
     let options = Options { follower, ..Options::default() };
     let of_float8 = matches!(call, Call::Gemm(gemm) if gemm.operand.is_float8());
-    for name in if of_float8 { ["sm_90", "sm_89"] } else { ["sm_80", "sm_86"] } {
+    // On sm_90, large products are by warpgroups; on sm_100, those of 8-bit floats are not.
+    let names: &[&str] = match of_float8 {
+        true => &["sm_90", "sm_89", "sm_100"],
+        false => &["sm_80", "sm_86", "sm_90"],
+    };
+    for name in names {
         for stage in compile_with(call, architecture(name), options).unwrap().stages {
             let text = text(&stage);
             if texts.contains(&text) {
@@ -100,7 +105,7 @@ fn sources(call: &Call, follower: Option<&Follower>) -> Vec<Source> {
             let mut source =
                 Source::new(format!("{} for {name}", stage.kernel.remark), text.clone());
             // Tiles for large multiprocessors do not fit small ones.
-            if matches!(name, "sm_86" | "sm_89") {
+            if matches!(*name, "sm_86" | "sm_89") {
                 source.dynamic_shared =
                     BTreeMap::from([(stage.kernel.name.clone(), stage.dynamic_shared)]);
             }

@@ -72,10 +72,23 @@ fn nest(call: &Call, one_axis: bool) -> Verified<Nest> {
 /// Runs the product with the nest, whose result z takes the product's place or not, and compares
 /// every result with the nest on the product's.
 fn check(call: &Call, one_axis: bool, stores: bool) {
+    let compiled = |follower: Option<&Follower>| {
+        let options = Options { follower, ..Options::default() };
+        compile_with(call, architecture(SM_90), options).unwrap()
+    };
+    check_compiled(call, one_axis, stores, compiled);
+}
+
+/// [`check`] of a call as it is compiled with a follower and without.
+pub(super) fn check_compiled(
+    call: &Call,
+    one_axis: bool,
+    stores: bool,
+    compiled: impl Fn(Option<&Follower>) -> Compiled,
+) {
     let given = operands(call, 5);
-    let sm_90 = architecture(SM_90);
-    let compiled = compile(call, sm_90, None).unwrap();
-    let product = run(call, &compiled, &given, None).remove(0);
+    let alone = compiled(None);
+    let product = run(call, &alone, &given, None).remove(0);
     let nest = nest(call, one_axis);
     let of_nest: Vec<Literal> = nest
         .parameters()
@@ -91,8 +104,7 @@ fn check(call: &Call, one_axis: bool, stores: bool) {
     let arguments = vec![3, 2, 4, 5, 6];
     let follower =
         Follower { nest: nest.into_inner(), tile: 1, arguments, in_place: vec![], stores };
-    let options = Options { follower: Some(&follower), ..Options::default() };
-    let compiled = compile_with(call, sm_90, options).unwrap();
+    let compiled = compiled(Some(&follower));
     let mut memory = emulator::Memory::new();
     let mut place = |literal: &Literal, written: bool| {
         let bytes = literal.to_bytes();
@@ -113,7 +125,7 @@ fn check(call: &Call, one_axis: bool, stores: bool) {
     ];
     let workspace = memory.allocate("workspace", compiled.workspace.max(1)).unwrap();
     let what = format!("{call:?} {one_axis} {stores}");
-    launch(&what, &compiled, &places, workspace, &mut memory);
+    launch(&what, &compiled, &places, workspace, &mut memory, emulator::Options::default());
     let mut wanted = vec![(5, &expected[0]), (6, &expected[1])];
     if stores {
         wanted.push((2, &product));
@@ -211,7 +223,7 @@ pub(super) fn gelus() -> Vec<(Call, Follower)> {
 }
 
 /// The GELU by tanh of each element.
-fn gelu(gemm: &Gemm) -> Verified<Nest> {
+pub(super) fn gelu(gemm: &Gemm) -> Verified<Nest> {
     let (count, dtype) = (gemm.m * gemm.n, gemm.result);
     let mut nest = NestBuilder::new("gelu");
     let (x, y) = (nest.input("x", dtype, &[count]), nest.output("y", dtype, &[count]));

@@ -10,6 +10,7 @@ pub(super) mod assemble;
 mod decoding;
 mod follower;
 mod gemm;
+mod hopper;
 mod kernels;
 
 use super::*;
@@ -48,6 +49,18 @@ fn run_at(
     in_place: Option<usize>,
     shift: fn(DType) -> u64,
 ) -> Vec<Literal> {
+    run_with(call, compiled, operands, in_place, shift, emulator::Options::default())
+}
+
+/// [`run_at`] on an emulator with other options.
+fn run_with(
+    call: &Call,
+    compiled: &Compiled,
+    operands: &[Literal],
+    in_place: Option<usize>,
+    shift: fn(DType) -> u64,
+    options: emulator::Options,
+) -> Vec<Literal> {
     let mut memory = emulator::Memory::new();
     let allocate = |memory: &mut emulator::Memory, name: &str, dtype: DType, bytes: u64| {
         let far = shift(dtype);
@@ -73,7 +86,7 @@ fn run_at(
         arguments.push((at.0, data.len() as u64));
     }
     arguments.extend(&results);
-    launch(&format!("{call:?}"), compiled, &arguments, workspace, &mut memory);
+    launch(&format!("{call:?}"), compiled, &arguments, workspace, &mut memory, options);
     let literal = |(ty, (result, _)): (&TensorType, &(u64, u64))| {
         layout(call, ty, &ty.extents().unwrap()).read(|at, count| {
             let at = result + at as u64;
@@ -97,8 +110,22 @@ fn launch(
     arguments: &[(u64, u64)],
     workspace: u64,
     memory: &mut emulator::Memory,
+    options: emulator::Options,
 ) {
-    let machine = emulator::Emulator::new(emulator::Options::default());
+    try_launch(what, compiled, arguments, workspace, memory, options)
+        .unwrap_or_else(|fault| panic!("{what}: {fault}"));
+}
+
+/// [`launch`], or the fault that the emulator finds.
+fn try_launch(
+    what: &str,
+    compiled: &Compiled,
+    arguments: &[(u64, u64)],
+    workspace: u64,
+    memory: &mut emulator::Memory,
+    options: emulator::Options,
+) -> std::result::Result<(), String> {
+    let machine = emulator::Emulator::new(options);
     for stage in &compiled.stages {
         let name = stage.kernel.name.clone();
         let text = text(stage);
@@ -129,10 +156,9 @@ fn launch(
             dynamic_shared: stage.dynamic_shared,
             arguments: given.collect(),
         };
-        machine
-            .run(&module, &launch, memory)
-            .unwrap_or_else(|fault| panic!("{what}: {name}: {fault}"));
+        machine.run(&module, &launch, memory).map_err(|fault| format!("{name}: {fault}"))?;
     }
+    Ok(())
 }
 
 /// The module of a stage.

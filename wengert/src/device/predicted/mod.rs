@@ -18,19 +18,26 @@
 //! are fetched for the first time grow with the grid up to the bytes of the arguments, since blocks
 //! may share them. Sectors that are fetched again grow with the grid.
 //!
+//! **Kernels of others** ([`foreign`]) are predicted in the same way from their PTX and a launch.
+//!
 //! **Products of cuBLASLt** have no code here. They are predicted by their operations and bytes
 //! ([`products`]).
 
+mod code;
+pub mod foreign;
 mod launches;
 mod products;
 mod sample;
 pub mod tools;
+
+pub use code::{Facts, KernelCode, MachineCode, machine_code};
 
 use launches::Launches;
 use tools::Tools;
 use wengert_core::plan::Plan;
 use wengert_core::{Diagnostic, Result, Verified, diagnostic};
 use wengert_cuda::architecture::Architecture;
+use wengert_cuda::assembly::machine;
 use wengert_cuda::driver::blas::Rules;
 use wengert_cuda::executable::library_by_rule;
 use wengert_cuda::lowered::{LoweredPlan, no_library};
@@ -179,7 +186,7 @@ pub fn predict(
     let mut rows = Vec::new();
     let mut unknown = Vec::new();
     if !launches.is_empty() {
-        let code = tools.code(&lowered.ptx, architecture)?;
+        let code = tools.code(&lowered.ptx, &machine(&lowered.ptx, architecture))?;
         let sampler = sample::Sampler::new(&lowered, &code, card, options)?;
         for (recorded, times) in &launches {
             match sampler.row(recorded, *times)? {

@@ -6,7 +6,7 @@ use super::{Options, Row};
 use std::collections::BTreeMap;
 use wengert_core::{Diagnostic, Result, diagnostic};
 use wengert_cuda::lowered::{KernelFacts, LoweredPlan};
-use wengert_emulator::count::{Caches, Counting, Counts, Sample};
+use wengert_emulator::count::Counts;
 use wengert_emulator::{self as emulator, Emulator, Memory, Module, Sanitize};
 use wengert_machine::card::Card;
 use wengert_machine::join::join;
@@ -14,10 +14,8 @@ use wengert_machine::occupancy::{Occupancy, occupancy};
 use wengert_machine::predict::{Shape, Work, predict};
 use wengert_machine::ptx::{self, Statement};
 use wengert_machine::ptxas::Resources;
+use wengert_machine::sampling;
 use wengert_machine::sass::{Flow, Kernel};
-
-/// Lines of a set of the caches. NVIDIA does not publish it.
-const WAYS: u32 = 16;
 
 /// What all rows of a plan share.
 pub struct Sampler<'a> {
@@ -87,7 +85,8 @@ impl<'a> Sampler<'a> {
             let flow = Flow::new(kernel)?;
             let executed = join(kernel, &flow, &self.statements, &counts)?;
             let mut work = Work::new(kernel, &flow, &executed, &counts, &shape, self.card)?;
-            self.scale_traffic(recorded, &counts, &mut work);
+            let memory = recorded.memory.iter().map(|n| *n as f64).sum();
+            work.bound_traffic(&counts, memory, self.card);
             let misfit = executed.misfit;
             Ok((predict(&work, self.card), work, misfit))
         };
@@ -120,22 +119,6 @@ impl<'a> Sampler<'a> {
         }))
     }
 
-    /// Scales the traffic with device memory from the sample to the grid. What is fetched for the
-    /// first time is at most what the arguments hold; what is fetched again grows with the grid.
-    fn scale_traffic(&self, recorded: &Recorded, counts: &Counts, work: &mut Work) {
-        let memory = recorded.memory.iter().map(|n| *n as f64).sum::<f64>();
-        let (scale, traffic) = (counts.scale(), &counts.traffic);
-        let first = (traffic.compulsory as f64 * scale).min(memory);
-        let again = traffic.dram_read.saturating_sub(traffic.compulsory) as f64 * scale;
-        let mut written = traffic.dram_write as f64 * scale;
-        if memory <= self.card.l2_bytes.value {
-            // L2 holds it all until the end.
-            written = written.min(memory);
-        }
-        work.dram_read = first + again;
-        work.dram_bytes = work.dram_read + written;
-    }
-
     fn counts(
         &self,
         recorded: &Recorded,
@@ -143,20 +126,11 @@ impl<'a> Sampler<'a> {
         resident: Occupancy,
         shared: u32,
     ) -> Result<Counts> {
-        let used = resident.blocks.saturating_mul(shared);
-        let l1 = u64::from(self.card.architecture.l1_and_shared.saturating_sub(used));
-        let waves = self.options.waves;
-        let set = u64::from(WAYS) * emulator::count::LINE;
-        let counting = Counting {
-            caches: Caches {
-                l1: if l1 < set { 0 } else { l1 },
-                l2: self.card.l2_bytes.value as u64,
-                ways: WAYS,
-                multiprocessors: if waves { self.card.multiprocessors.value as u32 } else { 1 },
-                resident: if waves { resident.blocks } else { 1 },
-            },
-            sample: Sample::Blocks(self.options.blocks),
+        let counted = match self.options.waves {
+            true => sampling::waves,
+            false => sampling::blocks,
         };
+        let counting = counted(self.card, resident, shared, self.options.blocks);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let emulator = Emulator::new(emulator::Options {
             threads,

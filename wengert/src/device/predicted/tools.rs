@@ -1,11 +1,10 @@
-//! NVIDIA's assembler and disassembler, which need no GPU.
+//! NVIDIA's assembler, disassembler and compiler, which need no GPU.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 use wengert_core::{Diagnostic, Result, diagnostic};
-use wengert_cuda::architecture::Architecture;
 use wengert_machine::ptxas::{self, Resources};
 use wengert_machine::sass::Module;
 
@@ -22,6 +21,8 @@ pub struct Tools {
 /// The machine code of a module.
 #[derive(Debug)]
 pub struct Code {
+    /// The listing of `nvdisasm`.
+    pub listing: String,
     /// Its kernels.
     pub module: Module,
     /// What `ptxas` says of each.
@@ -41,16 +42,14 @@ impl Tools {
         Tools { ptxas: ptxas.into(), nvdisasm: nvdisasm.into() }
     }
 
-    /// Assembles a module, and disassembles it.
+    /// Assembles a module for a target such as `sm_90`, and disassembles it.
     ///
     /// Errors: a program fails; its output is not understood.
-    pub fn code(&self, ptx: &str, architecture: Architecture) -> Result<Code> {
-        let folder = tempfile::tempdir()
-            .map_err(|error| diagnostic!("cannot make a temporary folder: {error}"))?;
+    pub fn code(&self, ptx: &str, target: &str) -> Result<Code> {
+        let folder = folder()?;
         let (source, object) = (folder.path().join("k.ptx"), folder.path().join("k.cubin"));
-        fs::write(&source, ptx)
-            .map_err(|error| diagnostic!("cannot write `{}`: {error}", source.display()))?;
-        let target = format!("-arch={}", architecture.name());
+        write(&source, ptx)?;
+        let target = format!("-arch={target}");
         let options = [target.as_str(), "-lineinfo", "-v", "-o"].map(OsStr::new);
         let [arch, lines, verbose, out] = options;
         let assembled =
@@ -59,8 +58,45 @@ impl Tools {
         let options = ["-gp", "-c"].map(OsStr::new);
         let listed = run(&self.nvdisasm, &[options[0], options[1], object.as_ref()])?;
         let module = Module::parse(&listed.0).map_err(|error| unread("nvdisasm", &error))?;
-        Ok(Code { module, resources })
+        Ok(Code { listing: listed.0, module, resources })
     }
+
+    /// Compiles CUDA C++ to PTX by the `nvcc` that lies beside `ptxas`. `files` are names and
+    /// texts; the first is the source, which may include the others. `target` is `sm_90`, for
+    /// example.
+    ///
+    /// Errors: nvcc or its host compiler is missing, or refuses the source.
+    pub fn compile(&self, files: &[(&str, &str)], target: &str) -> Result<String> {
+        let folder = folder()?;
+        for (name, text) in files {
+            write(&folder.path().join(name), text)?;
+        }
+        let [(source, _), ..] = files else {
+            return Err(diagnostic!("there is nothing to compile"));
+        };
+        let nvcc = self.ptxas.with_file_name(format!("nvcc{}", env::consts::EXE_SUFFIX));
+        let output = folder.path().join("module.ptx");
+        let root = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+        let include = root.join("include");
+        let arch = format!("-arch=compute_{}", target.trim_start_matches("sm_"));
+        let mut command = Command::new(&nvcc);
+        // Without this, nvcc leaves temporary files in the current folder.
+        command.env("TMPDIR", folder.path());
+        command.args(["-ptx", "-std=c++17", "-O3", arch.as_str()]);
+        command.arg("-I").arg(&include).arg("-I").arg(include.join("cccl"));
+        command.arg("-o").arg(&output).arg(folder.path().join(source));
+        finish(&nvcc, &mut command)?;
+        fs::read_to_string(&output)
+            .map_err(|error| diagnostic!("cannot read `{}`: {error}", output.display()))
+    }
+}
+
+fn folder() -> Result<tempfile::TempDir> {
+    tempfile::tempdir().map_err(|error| diagnostic!("cannot make a temporary folder: {error}"))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| diagnostic!("cannot write `{}`: {error}", path.display()))
 }
 
 fn unread(tool: &str, error: &dyn std::fmt::Display) -> Diagnostic {
@@ -91,8 +127,11 @@ fn program(name: &str) -> Result<PathBuf> {
 
 /// Standard output and standard error.
 fn run(program: &Path, arguments: &[&OsStr]) -> Result<(String, String)> {
-    let output = Command::new(program)
-        .args(arguments)
+    finish(program, Command::new(program).args(arguments))
+}
+
+fn finish(program: &Path, command: &mut Command) -> Result<(String, String)> {
+    let output = command
         .output()
         .map_err(|error| diagnostic!("cannot start `{}`: {error}", program.display()))?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -11,6 +11,7 @@ use super::super::warp::{Warp, lanes};
 use super::proxy::Operation;
 use super::tensor::{boxed, consecutive, layout};
 use super::{COPIED, GROUP, Result};
+use crate::count::Kind;
 use crate::decode::hopper::{Copy, Direction};
 use crate::decode::program::{Instruction, Ordering};
 use crate::sanitize::FaultKind;
@@ -182,6 +183,7 @@ impl Warp {
         let targets = self.targets(machine, common, copy, (rank, barrier), rest, pc, lane)?;
         let mut parts = Vec::with_capacity(pieces.len());
         let (mut region, mut page) = (None, Page::default());
+        let mut read = Vec::new();
         for piece in &pieces {
             if from_shared {
                 let place = (piece.address as u32, 16);
@@ -212,11 +214,13 @@ impl Warp {
                 )?;
                 let place = (found.allocation, offset, bytes);
                 self.check_global_proxy(machine, common, &mut page, place, pc, lane)?;
+                read.push((address, bytes));
                 let from = Source::Global { allocation: found.allocation, offset };
                 parts.push(Part { from, at: piece.at + inside, bytes });
             }
         }
         drop(page);
+        common.count_bulk(self, pc, Kind::LoadFromL2, &read);
         for &(rank, _) in &targets {
             if rank != own {
                 self.note_visit(machine, common, rank, true, pc, lane)?;

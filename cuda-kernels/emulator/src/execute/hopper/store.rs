@@ -13,6 +13,7 @@ use super::super::warp::{Warp, lanes};
 use super::proxy::Operation;
 use super::tensor::{Piece, boxed, consecutive};
 use super::{GROUP, Result, hash};
+use crate::count::Kind;
 use crate::decode::hopper::Copy;
 use crate::decode::program::{AtomicOperation, Ordering};
 use crate::launch::Asynchrony;
@@ -116,6 +117,13 @@ impl Warp {
         for piece in &pieces {
             common.shared.hopper.mark(piece.at, true);
         }
+        let written: Vec<(u64, u32)> = pieces
+            .iter()
+            .flat_map(|piece| piece.accesses())
+            .map(|(address, _, bytes)| (address, bytes))
+            .collect();
+        let kind = if reduce.is_some() { Kind::Atomic } else { Kind::Store };
+        common.count_bulk(self, pc, kind, &written);
         let mut store = Store {
             thread: self.thread_of(lane),
             group: None,

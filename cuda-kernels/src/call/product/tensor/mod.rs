@@ -147,7 +147,8 @@ fn stage_of(product: &Product, architecture: Architecture, tile: Tile) -> Result
             code.assign(Type::U32, place, inside);
         }
     });
-    warp.store(code, &mut draft.functions, product, &position, &mut destination)?;
+    let functions = &mut draft.functions;
+    warp.fragments.store(code, functions, product, &position, &mut destination)?;
     let remark = format!(
         "out[{}, {}] of sums over {}, batch {}: tiles of {e} by {e} by {step} on tensor \
          cores, {parts} parts.",

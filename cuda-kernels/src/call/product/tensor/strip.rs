@@ -4,7 +4,7 @@ use super::Multiply;
 use crate::call::number::Place;
 use crate::call::product::gather::Direction;
 use crate::call::product::loader::{Loader, Prepared, Vector};
-use crate::ptx::{Binary, Code, Inst, Operand, Reg, Space, Ternary, Type};
+use crate::ptx::{Binary, Code, Reg, Space, Ternary, Type};
 
 /// A tile of an operand in shared memory.
 #[derive(Clone)]
@@ -76,20 +76,7 @@ impl Side<'_> {
         let base = code.binary(Binary::Add, Type::U32, self.write, buffer);
         let to = |v: &Vector| self.strip.at(v.outer, v.depth);
         if loader.vector as i64 * number.size() == 16 {
-            for v in &vectors {
-                // Out of range, nothing is read and zeros are written.
-                let size = match v.place.valid {
-                    None => Operand::from(16),
-                    Some(valid) => code.select(Type::U32, 16, 0, valid).into(),
-                };
-                code.push(Inst::CopyAsync {
-                    to: base.into(),
-                    to_offset: to(v),
-                    from: v.place.address.into(),
-                    from_offset: v.place.offset,
-                    size,
-                });
-            }
+            vectors.iter().for_each(|v| v.copy(code, base, to(v)));
             return;
         }
         let loaded: Vec<Vec<Reg>> = vectors

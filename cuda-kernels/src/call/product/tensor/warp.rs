@@ -2,14 +2,11 @@
 
 use super::strip::{Side, Strip};
 use super::{Multiply, Tile};
-use crate::call::index::{both, divide};
-use crate::call::product::finish::{Destination, Run};
+use crate::call::index::divide;
+use crate::call::product::fragments::{COLUMNS, Fragments};
 use crate::call::product::gather::Direction;
-use crate::call::product::{Position, Product};
-use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Rounding, Space, Type};
-use crate::scalar::Functions;
+use crate::ptx::{Binary, Code, Inst, Operand, Reg, Rounding, Space, Type};
 use std::ops::Range;
-use wengert_core::Result;
 
 /// A warp's part of the tile.
 pub(super) struct Warp<'a> {
@@ -18,10 +15,7 @@ pub(super) struct Warp<'a> {
     strips: [&'a Strip<'a>; 2],
     /// Read addresses of a lane for the first fragments of lhs and of rhs, in the first buffer.
     read: [Reg; 2],
-    /// Row and column of the lane's first sum in the tile.
-    first: [Reg; 2],
-    /// For each row of fragments, for each column of them, the sums of the lane.
-    sums: Vec<Vec<Vec<Reg>>>,
+    pub fragments: Fragments,
 }
 
 impl<'a> Warp<'a> {
@@ -66,8 +60,8 @@ impl<'a> Warp<'a> {
         let row = code.binary(Binary::Add, Type::S32, corner[0], quad);
         let twice = code.binary(Binary::Shl, Type::B32, within, 1);
         let column = code.binary(Binary::Add, Type::S32, corner[1], twice);
-        let fragments = [own[0] / multiply.shape[0], own[1] / multiply.shape[1]];
-        let count = multiply.shape[0] * multiply.shape[1] / 32;
+        let fragments = [own[0] / multiply.shape[0], own[1] / COLUMNS];
+        let count = multiply.shape[0] * COLUMNS / 32;
         let zero: Operand = if multiply.sum == Type::F64 { 0f64.into() } else { 0f32.into() };
         let sums = (0..fragments[0])
             .map(|_| {
@@ -77,7 +71,9 @@ impl<'a> Warp<'a> {
             })
             .collect();
         let strips = [&sides[0].strip, &sides[1].strip];
-        Warp { tile, multiply, strips, read, first: [row, column], sums }
+        let (first, rows) = ([row, column], multiply.shape[0]);
+        let fragments = Fragments { tile: [tile.extent; 2], first, rows, sums };
+        Warp { tile, multiply, strips, read, fragments }
     }
 
     /// Multiplies the strips of a buffer.
@@ -95,8 +91,8 @@ impl<'a> Warp<'a> {
             // Two columns of fragments at a time, so that few registers hold them.
             for first in (0..columns).step_by(16) {
                 let of_columns = load(code, 1, first..first + 16);
-                let at = first / self.multiply.shape[1];
-                for (i, sums) in self.sums.iter().enumerate() {
+                let at = first / COLUMNS;
+                for (i, sums) in self.fragments.sums.iter().enumerate() {
                     for j in 0..of_columns[0].len() {
                         let terms = of_rows.iter().zip(&of_columns);
                         let terms: Vec<[&[Reg]; 2]> =
@@ -151,51 +147,5 @@ impl<'a> Warp<'a> {
             found.push(fragment);
         }
         found
-    }
-
-    pub fn store(
-        &self,
-        code: &mut Code,
-        functions: &mut Functions,
-        product: &Product,
-        position: &Position,
-        destination: &mut Destination<'_>,
-    ) -> Result<()> {
-        let start = destination.start(code, position.part, position.batch);
-        let vector = destination.vector.min(2);
-        let edge = |code: &mut Code, index: Reg, extent: usize| {
-            (!extent.is_multiple_of(self.tile.extent))
-                .then(|| code.compare(Compare::Lt, Type::S32, index, extent as i64))
-        };
-        let first_row = code.binary(Binary::Add, Type::S32, position.row, self.first[0]);
-        let first_column = code.binary(Binary::Add, Type::S32, position.column, self.first[1]);
-        // A lane has two neighbouring sums in every eighth row of a fragment.
-        let mut columns = vec![];
-        for fragment in 0..self.sums[0].len() {
-            for at in (0..2).step_by(vector) {
-                let far = (fragment * self.multiply.shape[1] + at) as i64;
-                let j = code.binary(Binary::Add, Type::S32, first_column, far);
-                let below = edge(code, j, product.n);
-                let shared = destination.columns(code, j, vector, below);
-                columns.push((fragment, at, j, below, shared));
-            }
-        }
-        for (row, sums) in self.sums.iter().enumerate() {
-            for eighth in 0..self.multiply.shape[0] / 8 {
-                let far = (row * self.multiply.shape[0] + 8 * eighth) as i64;
-                let i = code.binary(Binary::Add, Type::S32, first_row, far);
-                let inside = edge(code, i, product.m);
-                let line = destination.row(code, start, i);
-                for (fragment, at, j, below, shared) in &columns {
-                    let valid = both(code, inside, *below);
-                    let offset = destination.column(code, line, *j);
-                    let run = Run { at: [position.batch, i, *j], offset, valid };
-                    let first = 2 * eighth + at;
-                    let values = &sums[*fragment][first..first + vector];
-                    destination.store(code, functions, run, values, shared)?;
-                }
-            }
-        }
-        Ok(())
     }
 }

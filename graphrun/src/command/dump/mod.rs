@@ -1,5 +1,7 @@
 //! `graphrun dump`: a program at a stage of compilation, as text.
 
+mod machine_code;
+
 use crate::cli::{DumpArgs, Stage};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Contents, Source, check_bound, pair, part};
@@ -22,7 +24,7 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
     let binding = source.binding(&args.function.binds)?;
     let options = options(args)?;
-    let usual = if args.stage == Stage::Ptx { "sm_90" } else { "cpu" };
+    let usual = if matches!(args.stage, Stage::Ptx | Stage::Kernels) { "sm_90" } else { "cpu" };
     let target = target(args.target.as_deref().unwrap_or(usual))?;
     if let Contents::Plan(plans) = &source.contents {
         match args.stage {
@@ -33,11 +35,12 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
             }
             Stage::Plan => plans.iter().try_for_each(|plan| print_plan(plan, args, console))?,
             Stage::Ptx => console.text(wengert::ptx(&plans[0])?)?,
+            Stage::Kernels => machine_code::print(&plans[0], args.cost, console)?,
             _ => {
                 return Err(diagnostic!("`{}` is a plan", source.path.display())
                     .help(
-                        "add `--stage plan` or `--stage ptx`; for earlier stages give the .graph \
-                         or .ir file it was compiled from",
+                        "add `--stage plan`, `--stage ptx` or `--stage kernels`; for earlier \
+                         stages give the .graph or .ir file it was compiled from",
                     )
                     .into());
             }
@@ -71,11 +74,12 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
                     console.text(comment(&cost_table(&kernels, &Rates::of(&target))))?;
                 }
             }
-            Stage::Plan | Stage::Ptx => {
+            Stage::Plan | Stage::Ptx | Stage::Kernels => {
                 let program = &source.file()?.program;
                 let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
                 match args.stage {
                     Stage::Ptx => console.text(wengert::ptx(&plan)?)?,
+                    Stage::Kernels => machine_code::print(&plan, args.cost, console)?,
                     _ => print_plan(&plan, args, console)?,
                 }
             }
@@ -172,17 +176,21 @@ fn options(args: &DumpArgs) -> Outcome<Options> {
         ),
         (
             args.target.is_some(),
-            &[Stage::Opt, Stage::Nests, Stage::Plan, Stage::Ptx],
-            "`--target` goes with a stage of compilation: opt, nests, plan, ptx",
+            &[Stage::Opt, Stage::Nests, Stage::Plan, Stage::Ptx, Stage::Kernels],
+            "`--target` goes with a stage of compilation: opt, nests, plan, ptx, kernels",
         ),
         (
             args.memory_budget.is_some(),
-            &[Stage::Plan, Stage::Ptx],
-            "`--memory-budget` goes with `--stage plan` or `--stage ptx`",
+            &[Stage::Plan, Stage::Ptx, Stage::Kernels],
+            "`--memory-budget` goes with `--stage plan`, `--stage ptx` or `--stage kernels`",
         ),
         (args.memory, &[Stage::Plan], "`--memory` goes with `--stage plan`"),
         (args.products, &[Stage::Plan], "`--products` goes with `--stage plan`"),
-        (args.cost, &[Stage::Nests], "`--cost` goes with `--stage nests`"),
+        (
+            args.cost,
+            &[Stage::Nests, Stage::Kernels],
+            "`--cost` goes with `--stage nests` or `--stage kernels`",
+        ),
         (args.after.is_some(), &[Stage::Opt], "`--after` goes with `--stage opt`"),
     ];
     let misplaced = stages.iter().find(|(given, of, _)| *given && !of.contains(&args.stage));
