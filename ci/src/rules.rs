@@ -212,7 +212,7 @@ pub const RULES: &[Rule] = &[
                 rust(sources).filter(|s| {
                     s.path.starts_with("wengert/src") && s.path != "wengert/src/device/mod.rs"
                 }),
-                |l| l.contains("feature = \"cuda\""),
+                |l| ["cuda", "gpu-model"].iter().any(|f| l.contains(&format!("feature = \"{f}\""))),
             )
         },
         offender: || Source::new("wengert/src/x.rs", "//! x\n#[cfg(feature = \"cuda\")]\nmod y;\n"),
