@@ -24,6 +24,7 @@ pub mod pipeline;
 mod pitches;
 pub mod precision;
 pub mod probes;
+mod ranks;
 pub mod rewrite;
 #[cfg(test)]
 mod samples;

@@ -225,7 +225,7 @@ fn out_of_control_flow(
         let sure = looped.as_ref().is_some_and(|(_, sure)| *sure);
         if !finite && !sure && probe.seen.is_none() {
             let steps = region.ty(probe.value).shape[..probe.loops].to_vec();
-            let ty = TensorType { dtype: DType::Bool, shape: steps };
+            let ty = TensorType::of(DType::Bool, steps);
             probe.seen = Some(filled(region, Scalar::of(true), &ty, location));
         }
         let mut carry_out = |value: ValueId| {

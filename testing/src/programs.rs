@@ -12,7 +12,9 @@ use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, ValueId,
     verify_program,
 };
-use wengert_core::{DType, Dim, Id, Literal, Location, LocationId, LocationTable, Op, TensorType};
+use wengert_core::{
+    DType, Dim, Id, Literal, Location, LocationId, LocationTable, Mesh, Op, TensorType,
+};
 
 /// A valid program of one to three functions with about `size` equations each.
 pub fn random_program(seed: u64, size: usize) -> Program {
@@ -176,7 +178,8 @@ impl Builder<'_> {
         let names: BTreeSet<_> = self.inputs.iter().map(|i| &i.name).collect();
         assert_eq!(names.len(), self.inputs.len());
         let (inputs, body, locations) = (self.inputs, self.body, self.locations);
-        Function { name, inputs, outputs, body, locations }.renumber()
+        let mesh = Mesh::default();
+        Function { name, mesh, inputs, outputs, body, locations }.renumber()
     }
 }
 

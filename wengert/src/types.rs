@@ -48,7 +48,7 @@ macro_rules! types {
     ($($name:ident $dtype:ident;)*) => {$(
         #[doc = concat!("`", stringify!($name), "[shape]`.")]
         pub fn $name(shape: impl IntoShape) -> Result<TensorType> {
-            Ok(TensorType { dtype: DType::$dtype, shape: shape.into_shape()? })
+            Ok(TensorType::of(DType::$dtype, shape.into_shape()?))
         }
     )*};
 }

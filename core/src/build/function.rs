@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::graph::verify::types::well_formed;
 use crate::graph::{Function, Input, InputRole, Output, OutputRole, Program, ValueId, verify};
 use crate::location::{Location, LocationTable};
+use crate::mesh::{AxisName, Mesh};
 use crate::nearest::nearest;
 use crate::text::{NAME_HELP, is_name};
 use crate::ty::TensorType;
@@ -87,6 +88,22 @@ impl FunctionBuilder {
     /// The scope of the function's body.
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Gives the function a mesh: names and extents of its axes, outermost first. Types of inputs
+    /// then say over which axes they vary ([`TensorType::varying_over`]).
+    ///
+    /// Errors: those of [`Mesh::new`]; the function has a mesh.
+    #[track_caller]
+    pub fn mesh<N: Into<AxisName>>(&mut self, axes: impl IntoIterator<Item = (N, usize)>) {
+        let declared = Mesh::new(axes).and_then(|mesh| match self.scope.mesh().is_empty() {
+            true => Ok(mesh),
+            false => Err(Diagnostic::new("the function has a mesh already")),
+        });
+        match declared {
+            Ok(mesh) => self.scope.set_mesh(mesh),
+            Err(error) => self.scope.fail(&error.at(Location::caller(), "declared here")),
+        }
     }
 
     fn declare(
@@ -341,6 +358,7 @@ impl FunctionBuilder {
         assert!(closure.captures.is_empty(), "the outermost scope has nothing to capture from");
         let function = Function {
             name: self.name,
+            mesh: self.scope.mesh(),
             inputs: self.inputs,
             outputs,
             body: closure.body,

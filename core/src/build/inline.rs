@@ -6,11 +6,14 @@ use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::{Body, ValueId};
 use crate::id::IdVec;
+use crate::mesh::Varying;
+use crate::op::{Op, PVary};
 
 /// The outputs of `body` for `operands`, one for each input.
 ///
 /// The body's locations must be those of the function being built, as for a region. Equations go
-/// to the innermost scope among those of their operands.
+/// to the innermost scope among those of their operands. Operands may vary over more axes of the
+/// mesh than the inputs: what `pvary` adds is then less, or nothing.
 pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     assert_eq!(operands.len(), body.inputs.len(), "inline: a tensor for each input");
     let scope = Scope::current()
@@ -25,8 +28,17 @@ pub fn inline(body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     for equation in &body.equations {
         let operands: Vec<Tensor> = equation.operands.iter().map(|v| of(&values, *v)).collect();
         let location = scope.location(equation.location);
-        let results =
-            Scope::emit(equation.op.clone(), &operands, equation.regions.clone(), location)?;
+        let results = match &equation.op {
+            Op::PVary(op) => {
+                let missing = Varying::over(&op.over).without(&operands[0].ty().varying);
+                let op = PVary { over: missing.names() };
+                match missing.is_empty() {
+                    true => operands,
+                    false => Scope::emit(op.into(), &operands, vec![], location)?,
+                }
+            }
+            op => Scope::emit(op.clone(), &operands, equation.regions.clone(), location)?,
+        };
         for (value, result) in equation.results.iter().zip(results) {
             values[*value] = Some(result);
         }

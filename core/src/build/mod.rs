@@ -10,11 +10,14 @@
 //! | `tensor`, `operators`, `movement`, `indexing`, `order`, `windows`, `random`, `composite` | methods of tensors |
 //! | [`axes`], `shape`, [`slicing`], `joining`, `diagonals`, `ranges`, `statistics`, `float8`, [`einsum`] | methods of tensors that are composed of others |
 //! | [`control`] | `cond`, `while_loop`, `scan` and their relatives, over closures |
+//! | `collective` | methods of tensors on the ranks of a mesh |
+//! | `vary` | operands that vary over different axes of a mesh, made alike |
 //! | [`eager`] | evaluation while a function is built |
 //! | `failure` | how a method refuses its operands |
 //! | [`inline`](mod@inline) | a body's equations on given tensors |
 
 pub mod axes;
+mod collective;
 pub mod composite;
 pub mod control;
 mod diagonals;
@@ -36,9 +39,11 @@ mod shape;
 pub mod slicing;
 mod statistics;
 pub mod tensor;
+mod vary;
 mod windows;
 
 pub use axes::{Axes, Axis};
+pub use collective::MeshAxes;
 pub use function::{BodyResult, FunctionBuilder, IntoType};
 pub use inline::inline;
 pub use scope::{Closure, Entered, Scope};

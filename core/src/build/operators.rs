@@ -27,6 +27,7 @@ use crate::diagnostic::Diagnostic;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::literal::Literal;
+use crate::op::collective::pvary;
 use crate::op::{
     Binary, BroadcastInDim, Clamp, Compare, IntegerPow, NextAfter, Polygamma, ReducePrecision,
     Select, SelectN, Unary,
@@ -51,7 +52,9 @@ impl Tensor {
     #[track_caller]
     pub fn full(ty: &TensorType, value: Scalar) -> Tensor {
         let scalar = Tensor::constant(Literal::full(&[], value));
-        if ty.rank() == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) }
+        let rank = ty.rank();
+        let full = if rank == 0 { scalar } else { scalar.broadcast_in_dim(ty.shape.clone(), &[]) };
+        pvary(&full, &ty.varying)
     }
 
     /// A tensor of zeros of the dtype and shape of `self`.

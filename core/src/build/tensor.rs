@@ -93,8 +93,7 @@ impl Tensor {
     /// A poisoned tensor.
     pub fn poisoned(error: Diagnostic) -> Self {
         let error = Arc::new(error);
-        let ty =
-            TensorType { dtype: DType::F32, shape: vec![Dim::poisoned(error.clone()); MAX_RANK] };
+        let ty = TensorType::of(DType::F32, vec![Dim::poisoned(error.clone()); MAX_RANK]);
         Tensor(Repr::Poisoned(Rc::new(Poison { error, ty })))
     }
 

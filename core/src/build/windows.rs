@@ -136,7 +136,7 @@ impl Tensor {
         let mut shape = self.shape().to_vec();
         let last = shape.len() - 1;
         (shape[0], shape[last]) = (Dim::constant(1), Dim::constant(1));
-        let ones = Tensor::full(&TensorType { dtype: x.dtype(), shape }, Scalar::one(x.dtype()));
+        let ones = Tensor::full(&TensorType::of(x.dtype(), shape), Scalar::one(x.dtype()));
         let count = ones.reduce_window(WindowKind::Sum, windows, &around);
         (sum / count).convert(self.dtype())
     }

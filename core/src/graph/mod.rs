@@ -36,6 +36,7 @@ use crate::diagnostic::{Diagnostic, Result, bail};
 use crate::dim::{Binding, Dim};
 use crate::id::{IdVec, typed_id};
 use crate::location::{LocationId, LocationTable};
+use crate::mesh::Mesh;
 use crate::op::Op;
 use crate::ty::TensorType;
 use std::collections::{BTreeSet, HashMap};
@@ -58,6 +59,8 @@ pub struct Program {
 pub struct Function {
     /// Unique in the program.
     pub name: String,
+    /// The ranks that run it together; one if the mesh has no axes.
+    pub mesh: Mesh,
     /// Inputs, parallel to `body.inputs`.
     pub inputs: Vec<Input>,
     /// Outputs, parallel to `body.outputs`.

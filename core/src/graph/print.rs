@@ -83,7 +83,11 @@ macro_rules! put {
 
 impl Printer {
     fn function(&mut self, function: &Function) {
-        put!(self, "func @{}(", function.name);
+        put!(self, "func @{}", function.name);
+        if !function.mesh.is_empty() {
+            put!(self, " {} ", function.mesh);
+        }
+        self.out.push('(');
         let body = &function.body;
         let mut names: Names = vec![None; body.values.len()];
         for (i, value) in body.inputs.iter().enumerate() {

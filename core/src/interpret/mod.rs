@@ -11,6 +11,7 @@
 mod array;
 mod cells;
 mod peak;
+mod ranks;
 mod real;
 mod regions;
 pub(crate) mod special;
@@ -18,6 +19,7 @@ pub(crate) mod special;
 pub use array::{Array, Cell};
 pub use cells::Cells;
 pub use peak::peak_bytes;
+pub use ranks::{evaluate_ranks, run_ranks};
 pub use real::Real;
 pub use regions::Regions;
 
@@ -64,12 +66,7 @@ fn run_body<R: Real>(
     rounds: bool,
     inputs: &[Array<R>],
 ) -> Result<Vec<Array<R>>> {
-    ensure!(
-        inputs.len() == body.inputs.len(),
-        "{} inputs given, the body has {}",
-        inputs.len(),
-        body.inputs.len()
-    );
+    fit(body, inputs)?;
     // Values are dropped after their last use, so that peak memory is that of the live values
     // only.
     let mut last_use: IdVec<_, usize> = body.values.ids().map(|_| 0).collect();
@@ -80,13 +77,6 @@ fn run_body<R: Real>(
 
     let mut values: IdVec<_, Option<Array<R>>> = body.values.ids().map(|_| None).collect();
     for (value, array) in body.inputs.iter().zip(inputs) {
-        ensure!(
-            array.ty() == *body.ty(*value),
-            "input {}: expected {}, found {}",
-            value.index(),
-            body.ty(*value),
-            array.ty()
-        );
         values[*value] = Some(array.clone());
     }
     for (i, equation) in body.equations.iter().enumerate() {
@@ -104,7 +94,12 @@ fn run_body<R: Real>(
                 .at(locations.origin(equation.location).clone(), equation.op.name())
         })?;
         for ((value, ty), mut array) in equation.results.iter().zip(&types).zip(results) {
-            debug_assert_eq!(array.ty(), *ty, "{} gives what it infers", equation.op.name());
+            debug_assert!(
+                array.ty().has_elements_of(ty),
+                "{} gives {}, and infers {ty}",
+                equation.op.name(),
+                array.ty()
+            );
             if rounds {
                 array.round()?;
             }
@@ -123,9 +118,31 @@ fn run_body<R: Real>(
         .collect())
 }
 
+/// Checks the number and the types of a body's inputs. An array has the type of its value on one
+/// rank.
+fn fit<R: Real>(body: &Body, inputs: &[Array<R>]) -> Result<()> {
+    let (given, wanted) = (inputs.len(), body.inputs.len());
+    ensure!(given == wanted, "{given} inputs given, the body has {wanted}");
+    for (value, array) in body.inputs.iter().zip(inputs) {
+        ensure!(
+            array.ty().has_elements_of(body.ty(*value)),
+            "input {}: expected {}, found {}",
+            value.index(),
+            body.ty(*value),
+            array.ty()
+        );
+    }
+    Ok(())
+}
+
 /// Runs a function without dimension variables on literals, with `f64` arithmetic rounded to each
-/// result's dtype.
+/// result's dtype. A function with a mesh is run by [`run_ranks`].
 pub fn run(function: &Function, inputs: &[Literal]) -> Result<Vec<Literal>> {
+    ensure!(
+        function.mesh.is_empty(),
+        "@{} runs on the {} ranks of {}", function.name, function.mesh.ranks(), function.mesh;
+        help "interpret it on all ranks, by `interpret::run_ranks`"
+    );
     let arrays = inputs.iter().map(Array::from_literal).collect::<Result<Vec<Array<f64>>>>()?;
     evaluate(&function.body, &function.locations, &arrays)?.iter().map(Array::to_literal).collect()
 }

@@ -74,7 +74,7 @@ impl Operation for Argument {
         );
         let mut shape = x.shape.clone();
         shape.remove(self.axis);
-        Ok(vec![TensorType { dtype: self.index, shape }])
+        Ok(vec![TensorType::of(self.index, shape)])
     }
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {

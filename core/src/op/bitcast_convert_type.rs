@@ -48,7 +48,7 @@ impl Operation for BitcastConvertType {
             return Err(Diagnostic::new(error)
                 .help(format!("give the operand a last axis of extent {}", to / from)));
         }
-        Ok(vec![TensorType { dtype: self.dtype, shape }])
+        Ok(vec![TensorType::of(self.dtype, shape)])
     }
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {

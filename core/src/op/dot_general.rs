@@ -184,7 +184,7 @@ impl Operation for DotGeneral {
         let shape = (self.batch.0.iter().chain(&free_a).map(|i| a.shape[*i].clone()))
             .chain(free_b.iter().map(|i| b.shape[*i].clone()))
             .collect();
-        Ok(vec![TensorType { dtype: result, shape }])
+        Ok(vec![TensorType::of(result, shape)])
     }
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {

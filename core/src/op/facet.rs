@@ -6,6 +6,8 @@
 //! macros of `define.rs`.
 
 use super::catalogue::Entry;
+use super::collective::{Collective, Group};
+use super::control::lockstep::Lockstep;
 use super::{Attribute, Attributes, Batch, Compute, Cost, Derivative, Lookup, Op};
 use crate::build::tensor::Tensor;
 use crate::diagnostic::{Diagnostic, Result};
@@ -144,6 +146,18 @@ impl Lowering<'_, '_> {
     }
 }
 
+/// How the axes of a mesh over which an op's results vary follow from its operands
+/// ([`crate::mesh`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Varies {
+    /// All operands vary over the same axes, and so do the results. The op does not see the axes.
+    Alike,
+    /// The op compares whole types, those of its operands with those of its regions.
+    ByRegions,
+    /// The op is a collective and has a rule of its own.
+    Own,
+}
+
 /// The interface of an op: its facets.
 pub trait Operation: Clone + Into<Op> {
     /// The derivative rule, for the catalogue too. An op whose rule depends on its attributes
@@ -158,6 +172,9 @@ pub trait Operation: Clone + Into<Op> {
     /// Number of regions.
     const REGIONS: RangeInclusive<usize> = 0..=0;
 
+    /// How the axes over which the results vary follow from the operands.
+    const VARIES: Varies = Varies::Alike;
+
     /// Name in text and files.
     fn name(&self) -> &'static str;
 
@@ -166,6 +183,22 @@ pub trait Operation: Clone + Into<Op> {
 
     /// The results' elements.
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>>;
+
+    /// The result of a collective on each rank of a group. The interpreter asks collectives only.
+    fn exchange<R: Real>(&self, _: &Group<'_, R>) -> Result<Vec<Array<R>>> {
+        panic!("{} is no collective that the ranks of a group run together", self.name())
+    }
+
+    /// The results of an op with regions on each of a set of ranks. The interpreter asks it where
+    /// regions hold collectives.
+    fn lockstep<R: Real>(&self, _: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+        Err(Diagnostic::new(format!("{}: its regions can hold no collectives", self.name())))
+    }
+
+    /// The axes of the mesh that the op names, if it is a collective.
+    fn collective(&self) -> Option<Collective<'_>> {
+        None
+    }
 
     /// The lowering.
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a>;

@@ -19,7 +19,7 @@ impl Operation for Iota {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [] = t.exactly()?;
-        let result = TensorType { dtype: self.dtype, shape: self.shape.clone() };
+        let result = TensorType::of(self.dtype, self.shape.clone());
         ensure!(self.dtype != DType::Bool, "bool does not count"; help "use an integer dtype");
         ensure!(self.axis < result.rank(), "axis {} of a result of type {result}", self.axis);
         Ok(vec![result])

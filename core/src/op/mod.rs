@@ -15,6 +15,7 @@
 
 pub mod attribute;
 pub mod batch;
+pub mod collective;
 pub mod compute;
 pub mod derivative;
 pub mod facet;
@@ -73,6 +74,7 @@ mod take_along_axis;
 mod top_k;
 mod triangular_solve;
 mod unary;
+mod varying;
 mod window;
 
 pub use argsort::Argsort;
@@ -84,6 +86,9 @@ pub use binary::Binary;
 pub use bitcast_convert_type::BitcastConvertType;
 pub use broadcast_in_dim::BroadcastInDim;
 pub use catalogue::Entry;
+pub use collective::{
+    AllGather, AllToAll, AxisIndex, Collective, PPermute, PReduce, PReduceKind, PVary, PsumScatter,
+};
 pub use compare::Compare;
 pub use composites::{COMPOSITES, Composite};
 pub use compute::{Compute, ElementContext};
@@ -102,7 +107,7 @@ pub use dim_as_value::DimAsValue;
 pub use dot_general::DotGeneral;
 pub use dynamic_slice::DynamicSlice;
 pub use dynamic_update_slice::DynamicUpdateSlice;
-pub use facet::{Evaluation, Lowering, Operation, Traits, Typing};
+pub use facet::{Evaluation, Lowering, Operation, Traits, Typing, Varies};
 pub use gather::Gather;
 pub use integer_pow::IntegerPow;
 pub use iota::Iota;
@@ -196,9 +201,9 @@ macro_rules! ops {
                 };
                 well_formed(operands)
                     .and_then(|()| float8::check(self, operands))
-                    .and_then(|()| match self {
+                    .and_then(|()| varying::infer(self, operands, |operands| match self {
                         $(Op::$variant(op) => op.infer(&Typing { operands, regions }),)*
-                    })
+                    }))
                     .and_then(|results| {
                         well_formed(&results)?;
                         float8::check(self, &results)?;
@@ -216,6 +221,32 @@ macro_rules! ops {
             ) -> Result<Vec<Array<R>>> {
                 let e = Evaluation { operands, results, regions: *regions };
                 match self { $(Op::$variant(op) => op.evaluate(&e),)* }
+            }
+
+            /// See [`Operation::exchange`].
+            pub(crate) fn exchange<R: Real>(
+                &self,
+                group: &collective::Group<'_, R>,
+            ) -> Result<Vec<Array<R>>> {
+                match self { $(Op::$variant(op) => op.exchange(group),)* }
+            }
+
+            /// See [`Operation::lockstep`].
+            pub(crate) fn lockstep<R: Real>(
+                &self,
+                l: control::lockstep::Lockstep<'_, R>,
+            ) -> Result<Vec<Vec<Array<R>>>> {
+                match self { $(Op::$variant(op) => op.lockstep(l),)* }
+            }
+
+            /// The op as a collective, if it is one.
+            pub fn collective(&self) -> Option<Collective<'_>> {
+                match self { $(Op::$variant(op) => op.collective(),)* }
+            }
+
+            /// See [`Operation::VARIES`].
+            pub fn varies(&self) -> Varies {
+                match self { $(Op::$variant(_) => <$t>::VARIES,)* }
             }
 
             /// See [`Operation::compute`].
@@ -344,6 +375,13 @@ ops! {
     Switch(Switch),
     Scan(Scan),
     While(While),
+    PReduce(PReduce),
+    PVary(PVary),
+    AllGather(AllGather),
+    PsumScatter(PsumScatter),
+    AllToAll(AllToAll),
+    PPermute(PPermute),
+    AxisIndex(AxisIndex),
     Probe(Probe),
     Checkpoint(Checkpoint),
     CheckpointName(CheckpointName),

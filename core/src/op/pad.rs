@@ -153,10 +153,7 @@ impl Operation for Pad {
         let x = &b.operands[0];
         let constant = |s: Scalar| Tensor::constant(Literal::full(&[], s));
         let no = constant(Scalar::of(false));
-        let inside = Tensor::full(
-            &TensorType { dtype: DType::Bool, shape: example(x, 0) },
-            Scalar::of(true),
-        );
+        let inside = Tensor::full(&TensorType::of(DType::Bool, example(x, 0)), Scalar::of(true));
         let inside = b.repeat(&Tensor::apply(self.clone(), &[&inside, &no]));
         let padded = Tensor::apply(
             if b.batched[0] { op } else { self.clone() },

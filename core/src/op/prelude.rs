@@ -2,10 +2,11 @@
 
 pub(super) use super::batch::{Batch, in_front, prepended, shifted};
 pub(super) use super::compute::{Compute, ElementContext};
+pub(super) use super::control::lockstep::Lockstep;
 pub(super) use super::define::{attributes, kinds, named};
 pub(super) use super::derivative::{Derivative, Jvp, Transpose};
 pub(super) use super::elementwise::{Domain, compare_bits, widened, wrap};
-pub(super) use super::facet::{Evaluation, Lowering, Operation, Traits, Typing};
+pub(super) use super::facet::{Evaluation, Lowering, Operation, Traits, Typing, Varies};
 pub(super) use super::{Cost, Op, advance, distinct_axes, has_axis};
 pub(super) use crate::allocation::reserved;
 pub(super) use crate::build::tensor::Tensor;

@@ -97,7 +97,7 @@ impl Operation for RandomBits {
              floats of them"
         );
         let shape = keys.1.iter().chain(&self.shape).cloned().collect();
-        Ok(vec![TensorType { dtype: self.dtype, shape }])
+        Ok(vec![TensorType::of(self.dtype, shape)])
     }
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {

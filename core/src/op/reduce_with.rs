@@ -194,7 +194,7 @@ fn elementwise(region: &Body, operands: &[Tensor], shape: &[Dim]) -> Vec<Tensor>
         let result = match &equation.op {
             Op::Constant(constant) => {
                 let value = constant.value.get(0);
-                Tensor::full(&TensorType { dtype: value.dtype(), shape: shape.to_vec() }, value)
+                Tensor::full(&TensorType::of(value.dtype(), shape.to_vec()), value)
             }
             op => {
                 let operand = |v: &crate::graph::ValueId| {
@@ -234,7 +234,7 @@ fn decompose(op: &Op, regions: &[Region], operands: &[Tensor]) -> Vec<Tensor> {
         return op
             .init
             .iter()
-            .map(|i| Tensor::full(&TensorType { dtype: i.dtype(), shape: rest.clone() }, *i))
+            .map(|i| Tensor::full(&TensorType::of(i.dtype(), rest.clone()), *i))
             .collect();
     }
     let order: Vec<usize> = op.axes.iter().chain(&kept).copied().collect();

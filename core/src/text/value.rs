@@ -11,6 +11,7 @@ use crate::diagnostic::{Result, bail, ensure};
 use crate::dim::{Dim, MAX_FACTORS, Product};
 use crate::dtype::DType;
 use crate::literal::Literal;
+use crate::mesh::Varying;
 use crate::scalar::Scalar;
 use crate::ty::TensorType;
 use std::fmt::{self, Write};
@@ -79,10 +80,29 @@ impl Cursor<'_> {
         self.list("[", "]", Cursor::dim)
     }
 
-    /// Parses `f32[B,784]`.
+    /// Parses `f32[B,784]`, or `f32[B,784]{data}`.
     pub fn tensor_type(&mut self) -> Result<TensorType> {
         let dtype = self.dtype()?;
-        Ok(TensorType { dtype, shape: self.shape()? })
+        Ok(TensorType::of(dtype, self.shape()?).with_varying(self.varying()?))
+    }
+
+    /// Parses the axes over which a value varies, `{data,tensor}` after its shape, if there are
+    /// any.
+    pub fn varying(&mut self) -> Result<Varying> {
+        if !self.is("{") {
+            return Ok(Varying::default());
+        }
+        let token = self.peek();
+        let axes = self.list("{", "}", |c| Ok(c.expect_name("an axis of the mesh")?.into()))?;
+        let count = axes.len();
+        let varying = Varying::from_iter(axes);
+        let distinct = varying.axes().count();
+        match distinct == count && count > 0 {
+            true => Ok(varying),
+            false => Err(self
+                .error(token, "the axes over which a value varies are some, each named once")
+                .help("an invariant value has none: leave `{}` out")),
+        }
     }
 
     /// Parses `[64,10]`. Each extent is a number of at least 0.

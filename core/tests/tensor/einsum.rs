@@ -197,7 +197,7 @@ fn products_of_bools_are_conjunctions() {
 
 #[test]
 fn extents_may_be_variables() {
-    let ty = |shape: &[Dim]| TensorType { dtype: DType::F64, shape: shape.to_vec() };
+    let ty = |shape: &[Dim]| TensorType::of(DType::F64, shape.to_vec());
     let [b, t] = ["B", "T"].map(Dim::variable);
     let types = [ty(&[b.clone(), t.clone(), 3.into()]), ty(&[b.clone(), t, 3.into()])];
     let binding = Binding::new().with("B", 2).with("T", 4);

@@ -19,7 +19,7 @@ use super::activity::Activity;
 use super::trace::trace;
 use super::transpose::transpose;
 use super::values::types;
-use super::{control, current_scope, custom, plus, sound, unpoisoned};
+use super::{control, current_scope, custom, plus, sound, unpoisoned, varying_as};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::Compute;
@@ -172,7 +172,8 @@ fn differentiate(
                 jvp(&Jvp { op, operands, results: &results, tangents, regions: &equation.regions })
             }
         };
-        sound(tangents)
+        let varying = tangents.into_iter().zip(&results).map(|(t, r)| Some(varying_as(t?, r.ty())));
+        sound(varying.collect())
     })?;
     for (result, tangent) in results.iter().zip(&tangents) {
         if let Some(tangent) = tangent {
@@ -315,5 +316,6 @@ pub(super) fn with_zeros<'t>(
 pub fn zeros(ty: &TensorType) -> Result<Tensor> {
     let zero = Tensor::constant(Literal::full(&[], Scalar::zero(ty.dtype)));
     let zeros = if ty.rank() == 0 { zero } else { zero.broadcast_in_dim(ty.shape.clone(), &[]) };
+    let zeros = varying_as(zeros, ty);
     unpoisoned([&zeros]).map(|()| zeros)
 }

@@ -79,6 +79,15 @@ fn sound(tensors: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
     unpoisoned(tensors.iter().flatten()).map(|()| tensors)
 }
 
+/// A tangent or cotangent that a rule made without operands that vary, as one that varies over the
+/// axes of its value.
+fn varying_as(tensor: Tensor, ty: &wengert_core::TensorType) -> Tensor {
+    match ty.varying.is_empty() {
+        true => tensor,
+        false => tensor.pvary(ty.varying.names()),
+    }
+}
+
 /// `a + b`; neither is a symbolic zero.
 fn add(a: Tensor, b: &Tensor) -> Result<Tensor> {
     emit_one(wengert_core::op::Binary::Add.into(), &[a, b.clone()])

@@ -20,9 +20,7 @@ pub use super::wrt::{grad_wrt, value_and_grad_wrt};
 use super::{Linear, Linearized, current_scope, jvp as jvp_of_body};
 use std::marker::PhantomData;
 use wengert_core::build::{Closure, Scope};
-use wengert_core::{
-    Diagnostic, Differentiable, Literal, Location, Result, Scalar, Tensor, TensorType,
-};
+use wengert_core::{Diagnostic, Differentiable, Location, Result, Scalar, Tensor, TensorType};
 
 /// The gradient ∇f of a scalar-valued closure: for each tensor x of the argument the tensor
 /// ∂f/∂x, of the shape and dtype of x, as a tangent vector of the argument.
@@ -88,8 +86,8 @@ pub(super) fn gradient<M: Differentiable, A: Differentiable>(
         let outputs = closure.body.outputs.len();
         let wanted: Vec<bool> = (0..outputs).map(|i| i == 0).collect();
         let linearized = traced.linearize_wrt(&active, &wanted)?;
-        let one = Scalar::one(closure.body.ty(closure.body.outputs[0]).dtype);
-        let one = Tensor::constant(Literal::full(&[], one));
+        let ty = closure.body.ty(closure.body.outputs[0]);
+        let one = Tensor::full(ty, Scalar::one(ty.dtype));
         let seeds: Vec<_> = wanted.iter().map(|w| w.then(|| one.clone())).collect();
         let cotangents = linearized.linear.transpose(&seeds)?;
         warn_of_zeros(at, &active, &cotangents, &caller);

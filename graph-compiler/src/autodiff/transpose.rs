@@ -8,7 +8,7 @@
 
 use super::cotangent::{Cotangent, Sums};
 use super::slices::Parts;
-use super::{control, current_scope, custom, linear_solve, sound};
+use super::{control, current_scope, custom, linear_solve, sound, varying_as};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Body, Equation, ValueId};
 use wengert_core::op::derivative::{
@@ -297,7 +297,9 @@ fn unsigned(
         .collect();
     let results = body.types(&equation.results);
     scope.derived(equation.location, format!("transpose({})", op.name()), || {
-        sound(rule(&Transpose { op, operands: &operands, results: &results, cotangents }))
+        let given = rule(&Transpose { op, operands: &operands, results: &results, cotangents });
+        let varying = given.into_iter().zip(&operands).map(|(t, o)| Some(varying_as(t?, o.ty())));
+        sound(varying.collect())
     })
 }
 

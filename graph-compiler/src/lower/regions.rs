@@ -23,8 +23,8 @@ pub(crate) fn regions(function: &Function, equation: usize) -> (Form, Vec<Functi
         let (mut inputs, mut outputs) = signature(form, k, body.inputs.len(), body.outputs.len());
         rename(&mut inputs, &mut outputs, &outside);
         let name = format!("{}.{}", function.name, equation.op.name());
-        let locations = LocationTable::default();
-        Function { name, inputs, outputs, body: body.to_body(), locations }
+        let (mesh, locations) = (function.mesh.clone(), LocationTable::default());
+        Function { name, mesh, inputs, outputs, body: body.to_body(), locations }
     });
     (form, regions.collect())
 }

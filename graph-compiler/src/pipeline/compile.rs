@@ -8,7 +8,7 @@ use crate::kernels::Kernels;
 use crate::memory::assign::problem::Problem;
 use crate::memory::{self, Planned};
 use crate::pass::within;
-use crate::probes;
+use crate::{probes, ranks};
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, Program, verify};
 use wengert_core::plan::Plan;
@@ -52,8 +52,10 @@ pub struct Bound {
 impl Bound {
     /// Binds a function.
     ///
-    /// Errors: a dimension variable is not bound; a probe cannot become an output.
+    /// Errors: a dimension variable is not bound; a probe cannot become an output; the function
+    /// runs on several ranks.
     pub fn new(function: &Function, binding: &Binding) -> Result<Bound> {
+        ranks::refuse(function)?;
         let bound = function.bind(binding)?;
         within("verify", || verify(&bound))?;
         let (function, probes) = probes::expose(bound)?;
@@ -154,6 +156,7 @@ fn optimized(
     target: &Target,
     options: &Options,
 ) -> Result<(Function, Vec<(&'static str, Function)>)> {
+    ranks::refuse(function)?;
     let mut runner = Runner::new(target, &options.fuel, options.keep_stages);
     let mut function = function.clone();
     for step in PIPELINE.graph {

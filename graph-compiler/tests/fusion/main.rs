@@ -11,7 +11,7 @@ mod shapes;
 use wengert_compiler::kernels::{Kernels, interpret};
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_core::graph::{Function, InputRole, Output, OutputRole, verify};
-use wengert_core::{Binding, DType, Literal, LocationTable, Op, Scalar, Target, TensorType};
+use wengert_core::{Binding, DType, Literal, LocationTable, Mesh, Op, Scalar, Target, TensorType};
 use wengert_testing::programs::random_program;
 use wengert_testing::samples::{self, SampleOperand};
 use wengert_testing::{Random, naive};
@@ -77,8 +77,8 @@ fn one_equation(op: &Op, operands: &[TensorType]) -> Function {
         regions: vec![],
         location: wengert_core::LocationId(0),
     });
-    let function =
-        Function { name: "f".into(), inputs, outputs, body, locations: LocationTable::default() };
+    let (name, mesh, locations) = ("f".into(), Mesh::default(), LocationTable::default());
+    let function = Function { name, mesh, inputs, outputs, body, locations };
     verify(&function).unwrap();
     function
 }

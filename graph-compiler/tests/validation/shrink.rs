@@ -123,6 +123,7 @@ impl Part<'_> {
         let literals = given.iter().map(|v| self.values[v.0 as usize].clone()).collect();
         let function = Function {
             name: self.function.name.clone(),
+            mesh: self.function.mesh.clone(),
             inputs: inputs.collect(),
             outputs: outputs.collect(),
             body: Body {

@@ -54,7 +54,7 @@ impl Importer<'_, '_> {
                     _ => return Err(context(refuse(Class::Container, "a sequence of sequences"))),
                 };
                 let value = |(n, shape): (usize, &Vec<Dim>)| {
-                    let ty = TensorType { dtype: element.carrier(), shape: shape.clone() };
+                    let ty = TensorType::of(element.carrier(), shape.clone());
                     self.declared(&format!("{}.{n}", input.name), element.narrow(), |_| Ok(ty))
                 };
                 let values = shapes.iter().enumerate().map(value).collect::<Result<Vec<_>>>();
@@ -141,7 +141,7 @@ fn tensor_type(ty: Option<&ValueType>, name: &str) -> Result<TensorType> {
                 Extent::Unknown => Dim::variable(&format!("{}_{axis}", name.replace('.', "_"))),
             };
             let shape = shape.iter().enumerate().map(extent).collect();
-            Ok(TensorType { dtype: element.carrier(), shape })
+            Ok(TensorType::of(element.carrier(), shape))
         }
         Some(ValueType::Tensor { shape: None, .. }) | None => {
             Err(refuse(Class::Shape, "its rank is not known"))

@@ -56,13 +56,19 @@ pub fn markdown() -> String {
 
 /// Names of the attributes that occur in the samples.
 fn attributes(entry: &Entry) -> BTreeSet<&'static str> {
-    entry.samples.iter().flat_map(|s| s.op.attributes().into_keys()).collect()
+    let samples = entry.samples.iter().map(|s| &s.op);
+    let ops = samples.chain(entry.collectives.iter().map(|s| &s.op));
+    ops.flat_map(|op| op.attributes().into_keys()).collect()
 }
 
 /// The dtypes that the op accepts for its first operand, if all operands of that dtype change
 /// with it.
 fn dtypes(entry: &Entry) -> String {
-    let accepts = |dtype: DType| {
+    let of_ranks = |dtype: DType| {
+        let mut samples = entry.collectives.iter().filter(|sample| sample.shape.is_some());
+        samples.any(|sample| sample.op.infer(&sample.operands(dtype), &[]).is_ok())
+    };
+    let on_a_rank = |dtype: DType| {
         entry.samples.iter().any(|sample| {
             let types: Vec<TensorType> =
                 sample.literals(DType::F32, 0).iter().map(|l| l.ty()).collect();
@@ -72,7 +78,8 @@ fn dtypes(entry: &Entry) -> String {
             sample.infer(&types.iter().map(change).collect::<Vec<_>>()).is_ok()
         })
     };
-    let accepted: Vec<DType> = DType::ALL.into_iter().filter(|d| accepts(*d)).collect();
+    let accepts = |dtype: &DType| on_a_rank(*dtype) || of_ranks(*dtype);
+    let accepted: Vec<DType> = DType::ALL.into_iter().filter(accepts).collect();
     let set = |of: fn(DType) -> bool| DType::ALL.into_iter().filter(|d| of(*d)).collect::<Vec<_>>();
     let named: [(&str, Vec<DType>); 7] = [
         ("", vec![]),

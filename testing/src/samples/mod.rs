@@ -3,6 +3,7 @@
 //! One file has the samples of one family or of a few. [`catalogue`] has those of all ops; a test
 //! of `wengert-core` checks that no op lacks samples.
 
+mod collectives;
 mod control;
 mod conv_general_dilated;
 mod custom;
@@ -21,6 +22,7 @@ mod sources;
 mod structure;
 mod windows;
 
+pub use collectives::{CollectiveSample, collectives, mesh};
 pub use markdown::markdown;
 pub use sample::{
     Batch, RegionRule, Sample, SampleOperand, batches, floats, region, values, wide_floats,
@@ -40,6 +42,8 @@ pub struct Entry {
     pub derivative: &'static str,
     /// Test operands.
     pub samples: Vec<Sample>,
+    /// Test operands of a collective, which has no others.
+    pub collectives: Vec<CollectiveSample>,
 }
 
 /// The whole catalogue of ops with their samples, in the order of [`Op::catalogue`].
@@ -48,11 +52,15 @@ pub fn catalogue() -> Vec<Entry> {
     for sample in all() {
         samples.entry(sample.op.name()).or_default().push(sample);
     }
+    let of_ranks = |name: &str| -> Vec<CollectiveSample> {
+        collectives().into_iter().filter(|sample| sample.op.name() == name).collect()
+    };
     let entry = |e: wengert_core::op::Entry| Entry {
         name: e.name,
         doc: e.doc,
         derivative: e.derivative,
         samples: samples.remove(e.name).unwrap_or_default(),
+        collectives: of_ranks(e.name),
     };
     Op::catalogue().into_iter().map(entry).collect()
 }

@@ -96,7 +96,7 @@ fn with_positions(op: impl Fn(Windows, Vec<Dim>) -> Op, whole: bool) -> Vec<Samp
     let sample = |(shape, windows): (Vec<usize>, Windows)| {
         let dims: Vec<Dim> = shape.iter().map(|e| Dim::from(*e)).collect();
         let sum = Op::from(ReduceWindow { kind: WindowKind::Sum, windows: windows.clone() });
-        let result = sum.infer(&[TensorType { dtype: DType::F32, shape: dims.clone() }], &[]);
+        let result = sum.infer(&[TensorType::of(DType::F32, dims.clone())], &[]);
         let result = result.expect("the geometry of a sample fits").remove(0);
         let result = result.extents().expect("a sample has no variables");
         // Positions of all kinds: on elements, in the padding, and beyond the window.

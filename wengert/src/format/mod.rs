@@ -193,6 +193,11 @@ impl GraphFile {
 
     /// The sections of the file. Weights are not copied.
     fn sections(&self) -> Result<Vec<NamedContents<'_>>> {
+        if let Some(function) = self.program.functions().iter().find(|f| !f.mesh.is_empty()) {
+            let (name, mesh) = (&function.name, &function.mesh);
+            return Err(diagnostic!("@{name} has a mesh, {mesh}, which a .graph file cannot hold")
+                .help("write it as text, to an .ir file"));
+        }
         let (program, literals) = v1::program::to_record(&self.program);
         let mut sections: Vec<NamedContents<'_>> = vec![
             ("program", Box::new(codec::encode("program", &program)?)),

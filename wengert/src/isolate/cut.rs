@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use wengert_core::graph::{Body, Function, Input, InputRole, Output, OutputRole, ValueId};
 use wengert_core::interpret::Array;
-use wengert_core::{Binding, Id, Literal, LocationId, LocationTable, Result};
+use wengert_core::{Binding, Id, Literal, LocationId, LocationTable, Mesh, Result};
 
 /// A function without dimension variables, and a value for each of its inputs.
 #[derive(Clone, PartialEq, Debug)]
@@ -156,6 +156,7 @@ fn region_case(region: &Body, locations: &LocationTable, inputs: &[Array<f64>]) 
     let output = |n: usize| Output { name: n.to_string(), role: OutputRole::Output };
     let function = Function {
         name: "region".into(),
+        mesh: Mesh::default(),
         inputs: (0..region.inputs.len()).map(input).collect(),
         outputs: (0..region.outputs.len()).map(output).collect(),
         body: region.clone(),

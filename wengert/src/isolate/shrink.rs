@@ -183,7 +183,7 @@ pub(super) fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
 }
 
 fn resized_type(ty: &TensorType, map: &impl Fn(&Dim) -> Dim) -> TensorType {
-    TensorType { dtype: ty.dtype, shape: ty.shape.iter().map(map).collect() }
+    ty.with_shape(ty.shape.iter().map(map).collect())
 }
 
 fn resized_body(body: &Body, map: &impl Fn(&Dim) -> Dim) -> Result<Body> {

@@ -225,7 +225,7 @@ impl Bert {
         if x.error().is_some() || mask.error().is_some() {
             return x;
         }
-        let zeros = Tensor::zeros(&TensorType { dtype: x.dtype(), shape: mask.shape().to_vec() });
+        let zeros = Tensor::zeros(&TensorType::of(x.dtype(), mask.shape().to_vec()));
         let hidden = mask.select(&zeros, &zeros.full_like(f64::NEG_INFINITY));
         let [batch, length] = [0, 1].map(|axis| tokens.shape()[axis].clone());
         let hidden = hidden.reshape([batch, Dim::constant(1), Dim::constant(1), length]);

@@ -88,7 +88,7 @@ fn hidden(memory: &Tensor, valid: &Tensor) -> Result<Tensor, Tensor> {
         let help = "they are lengths, integers [batch], or bools [batch, positions] of the memory";
         return Err(Tensor::fail_of(&[valid, memory], error.help(help)));
     }
-    let zeros = Tensor::zeros(&TensorType { dtype: memory.dtype(), shape: valid.shape().to_vec() });
+    let zeros = Tensor::zeros(&TensorType::of(memory.dtype(), valid.shape().to_vec()));
     let hidden = valid.select(&zeros, &zeros.full_like(f64::NEG_INFINITY));
     let [batch, length] = [0, 1].map(|axis| valid.shape()[axis].clone());
     Ok(hidden.reshape([batch, Dim::constant(1), Dim::constant(1), length]))

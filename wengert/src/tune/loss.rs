@@ -65,9 +65,7 @@ impl Loss {
             return Ok(predictions.clone());
         }
         match predictions.shape.split_last() {
-            Some((_, rows)) if !rows.is_empty() => {
-                Ok(TensorType { dtype: DType::I32, shape: rows.to_vec() })
-            }
+            Some((_, rows)) if !rows.is_empty() => Ok(TensorType::of(DType::I32, rows.to_vec())),
             _ => Err(diagnostic!("{} of {predictions}, which has no axis of classes", self.name())
                 .help(
                     "logits have the shape [batch, classes]; for one number per example there is \

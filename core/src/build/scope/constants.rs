@@ -12,7 +12,9 @@
 //! 1. A captured value is not constant in the scope that captures it, even if it is in the outer
 //!    one.
 //! 2. A probe's result is not constant, since a copy would report the value twice.
-//! 3. A copy keeps the location of the original equation.
+//! 3. Nor is the result of a collective that exchanges data: a copy might be in a branch that not
+//!    all ranks take.
+//! 4. A copy keeps the location of the original equation.
 
 use super::{Building, Scope};
 use crate::graph::{Equation, Region, ValueId};
@@ -27,12 +29,15 @@ impl Building {
     }
 }
 
-/// True if an equation reports a value to the run's observer. A shared region is searched once.
+/// True if an equation reports a value to the run's observer, or exchanges data with other ranks.
+/// A shared region is searched once.
 fn observes(equation: &Equation, seen: &mut HashSet<usize>) -> bool {
     let mut within = |region: &Region| {
         seen.insert(region.address()) && region.equations.iter().any(|inner| observes(inner, seen))
     };
-    matches!(equation.op, Op::Probe(_)) || equation.regions.iter().any(&mut within)
+    matches!(equation.op, Op::Probe(_))
+        || equation.op.exchanges()
+        || equation.regions.iter().any(&mut within)
 }
 
 impl Scope {

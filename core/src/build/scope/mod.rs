@@ -24,11 +24,13 @@ pub use closure::Closure;
 
 use crate::build::eager::Values;
 use crate::build::tensor::Tensor;
+use crate::build::vary;
 use crate::diagnostic::{Diagnostic, Result};
 use crate::graph::{Body, Equation, Names, Region, Relocation, ValueId};
 use crate::id::IdVec;
 use crate::interpret::Array;
 use crate::location::{Location, LocationId, LocationTable};
+use crate::mesh::Mesh;
 use crate::op::{Constant, Op};
 use crate::ty::TensorType;
 use std::any::{Any, TypeId};
@@ -65,6 +67,7 @@ struct Context {
     reuses: Cell<bool>,
     names: Names,
     memory: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    mesh: RefCell<Mesh>,
 }
 
 #[derive(Default)]
@@ -111,6 +114,7 @@ impl Scope {
             reuses: Cell::new(false),
             names: Names::default(),
             memory: RefCell::default(),
+            mesh: RefCell::default(),
         };
         Scope::with(None, 0, false, false, Rc::new(context))
     }
@@ -231,6 +235,20 @@ impl Scope {
         if let Some(error) = first_error(&op, operands) {
             return Err(error);
         }
+        if vary::concerns(operands, &regions) {
+            let (operands, regions) = vary::promoted(&op, operands, regions, &caller)?;
+            return Scope::emit_promoted(op, &operands, regions, caller);
+        }
+        Scope::emit_promoted(op, operands, regions, caller)
+    }
+
+    /// [`emit`](Self::emit) for operands that vary over the axes that the op requires.
+    fn emit_promoted(
+        op: Op,
+        operands: &[Tensor],
+        regions: Vec<Region>,
+        caller: Location,
+    ) -> Result<Vec<Tensor>> {
         let mut scope: Option<Scope> = None;
         let current = Scope::current();
         let containing = current.as_ref().and_then(Scope::containing);
@@ -462,6 +480,16 @@ impl Scope {
     /// Records the value of an input.
     pub(super) fn set_value(&self, value: ValueId, array: Array<f64>) {
         self.0.building.borrow_mut().values.set(value, array);
+    }
+
+    /// The mesh of the function.
+    pub fn mesh(&self) -> Mesh {
+        self.0.context.mesh.borrow().clone()
+    }
+
+    /// Gives the function a mesh.
+    pub fn set_mesh(&self, mesh: Mesh) {
+        *self.0.context.mesh.borrow_mut() = mesh;
     }
 
     /// True if this scope evaluates its equations where it can: see [`super::eager`].

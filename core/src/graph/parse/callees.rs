@@ -75,6 +75,11 @@ impl<'a> Reader<'a, '_> {
                  caller"
             );
         };
+        ensure!(
+            function.mesh.is_empty() || function.mesh == self.mesh, c at token,
+            "G11: `@{name}` has another mesh, {}", function.mesh;
+            help "a function calls functions of its own mesh, or of none"
+        );
         let updates = function.outputs.iter().any(|output| output.role == OutputRole::State);
         if updates || self.mode == Mode::Own {
             let why = match updates {

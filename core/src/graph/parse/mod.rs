@@ -17,6 +17,7 @@ use crate::diagnostic::{Result, bail, ensure};
 use crate::dtype::DType;
 use crate::id::Id;
 use crate::location::{Location, LocationId, LocationTable};
+use crate::mesh::Mesh;
 use crate::op::{Attribute, Op};
 use crate::text::{Cursor, Kind, Token};
 use crate::ty::TensorType;
@@ -59,7 +60,9 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
     c.advance();
     let function = c.peek();
     let name = c.expect_function("the name of the function, such as `@f`")?.to_string();
+    let mesh = if c.is_keyword("mesh") { read_mesh(c)? } else { Mesh::default() };
     let mut reader = Reader {
+        mesh,
         places: Places {
             function,
             inputs: vec![],
@@ -102,8 +105,23 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
     reader.location_table(c)?;
     c.expect("}")?;
     let outputs = outputs.into_iter().map(|(output, _)| output).collect();
+    let mesh = std::mem::take(&mut reader.mesh);
     let (places, locations) = reader.places(c, &body)?;
-    Ok((Function { name, inputs, outputs, body, locations }, places))
+    Ok((Function { name, mesh, inputs, outputs, body, locations }, places))
+}
+
+/// Reads `mesh(data=4, tensor=2)`.
+fn read_mesh(c: &mut Cursor<'_>) -> Result<Mesh> {
+    let token = c.advance();
+    let axes = c.list("(", ")", |c| {
+        let name = c.expect_name("the name of an axis, such as `data=4`")?;
+        c.expect("=")?;
+        Ok((name.into(), c.expect_integer("the extent of the axis")?))
+    })?;
+    ensure!(!axes.is_empty(), c at token, "a mesh has axes"; help "leave `mesh` out");
+    let mesh = Mesh::unverified(axes);
+    mesh.verify().map_err(|d| c.relay(token, d.context("G11")))?;
+    Ok(mesh)
 }
 
 /// The first tokens of a function's parts, for errors of the verifier.
@@ -129,6 +147,8 @@ enum Mode {
 }
 
 struct Reader<'a, 'e> {
+    /// The mesh of the function.
+    mesh: Mesh,
     places: Places<'a>,
     /// Functions of the program that may be called.
     earlier: &'e [Function],
@@ -199,7 +219,7 @@ impl<'a> Reader<'a, '_> {
             // No name: the token is the dtype.
             Kind::Name(dtype) if role == OutputRole::Output => {
                 let dtype: DType = dtype.parse().map_err(|e| c.relay(token, e))?;
-                let ty = TensorType { dtype, shape: c.shape()? };
+                let ty = TensorType::of(dtype, c.shape()?).with_varying(c.varying()?);
                 return Ok((Output { name: position.to_string(), role }, ty));
             }
             kind => {

@@ -27,20 +27,28 @@
 //!   then overwrite a value that the function assumes constant.
 //! - **G10 calls.** All calls of one name run the same body. With all calls inlined, a function
 //!   has at most [`MAX_EQUATIONS`] equations.
+//! - **G11 mesh.** A mesh has distinct names and positive extents ([`crate::mesh`]). Types and
+//!   collectives name its axes only. A collective that states a number of ranks states that of the
+//!   mesh.
+//! - **G12 agreement.** A collective that exchanges data over an axis is not in a branch or loop
+//!   whose condition varies over that axis, nor in a function that is called there.
 //! - **G9 locations.** Location ids are in the table. Entry 0 is "unknown". A derived location
 //!   refers to an earlier entry, so every chain of derivations ends.
 
+mod mesh;
 mod signature;
 pub(crate) mod types;
 
 pub use crate::dim::{MAX_FACTORS, MAX_TERMS};
 pub use types::{MAX_BYTES, MAX_RANK, is_variable};
 
+use self::mesh::Exchanges;
 use super::callees::check_extent;
 use super::{Body, Equation, Function, MAX_EQUATIONS, Program, ValueId};
 use crate::diagnostic::{Diagnostic, Result, bail, ensure};
 use crate::id::Id;
 use crate::location::{Location, LocationId, LocationTable};
+use crate::mesh::Varying;
 use crate::text::cursor::MAX_DEPTH;
 use crate::text::is_name;
 use crate::ty::TensorType;
@@ -118,8 +126,15 @@ pub fn verify_program(program: &Program) -> Result<()> {
 /// As [`verify`], but the error has the place as a [`Place`], which the parser maps to a position
 /// in the text.
 pub(super) fn check(function: &Function) -> Result<(), Box<Violation>> {
-    let mut checker = Checker { function, equations: 0, next_name: 0 };
+    let mut checker = Checker {
+        function,
+        equations: 0,
+        next_name: 0,
+        under: Varying::default(),
+        exchanges: Exchanges::default(),
+    };
     checker.signature()?;
+    checker.mesh()?;
     checker.locations()?;
     checker.callees()?;
     checker.body(&function.body, 0, Place::Function)?;
@@ -132,6 +147,9 @@ struct Checker<'a> {
     equations: usize,
     /// The number that the printer gives to the next unnamed value.
     next_name: usize,
+    /// The axes over which the conditions around the body vary.
+    under: Varying,
+    exchanges: Exchanges,
 }
 
 fn fail(
@@ -206,6 +224,7 @@ impl Checker<'_> {
             let wrong = |d| fail(place, name.to_string(), location, d);
             defines(body, *input, next).map_err(wrong)?;
             well_formed(&types[next]).map_err(wrong)?;
+            self.varies(&types[next]).map_err(wrong)?;
             next += 1;
         }
         for equation in &body.equations {
@@ -242,6 +261,7 @@ impl Checker<'_> {
             self.take_number();
             defines(body, *result, next).map_err(wrong)?;
             well_formed(&body.values[*result]).map_err(wrong)?;
+            self.varies(&body.values[*result]).map_err(wrong)?;
             next += 1;
         }
         let mut dims = Ok(());
@@ -255,9 +275,14 @@ impl Checker<'_> {
         regions_fit(equation, depth).map_err(wrong)?;
         // Callees are already checked.
         let called = equation.op.callee().is_some();
+        let condition = Self::condition(body, equation);
+        let outside = self.under.clone();
+        self.under = outside.union(&condition);
         for region in equation.regions.iter().filter(|_| !called) {
             self.body(region, depth + 1, place)?;
         }
+        self.under = outside;
+        self.collective(equation).map_err(wrong)?;
 
         let operands = body.types(&equation.operands);
         let inferred = equation.op.infer(&operands, &equation.regions).map_err(|mut d| {

@@ -191,7 +191,7 @@ impl Sizes {
 
     fn out(&self) -> TensorType {
         let shape = [&self.batch, &self.queries, &self.heads, &self.width];
-        TensorType { dtype: self.dtype, shape: shape.map(Dim::clone).to_vec() }
+        TensorType::of(self.dtype, shape.map(Dim::clone).to_vec())
     }
 
     /// Checks the type of the bias.
@@ -204,8 +204,7 @@ impl Sizes {
         {
             return Ok(());
         }
-        let scores =
-            TensorType { dtype: self.dtype.wide(), shape: scores.map(Dim::clone).to_vec() };
+        let scores = TensorType::of(self.dtype.wide(), scores.map(Dim::clone).to_vec());
         Err(Diagnostic::new(format!("scores have type {scores}, their bias {bias}"))
             .help("the bias has their dtype, and their extents or 1 where it repeats"))
     }
@@ -224,7 +223,7 @@ impl Sizes {
 
     fn logarithm(&self) -> TensorType {
         let shape = [&self.batch, &self.heads, &self.queries];
-        TensorType { dtype: self.dtype.wide(), shape: shape.map(Dim::clone).to_vec() }
+        TensorType::of(self.dtype.wide(), shape.map(Dim::clone).to_vec())
     }
 }
 

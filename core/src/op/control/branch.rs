@@ -4,7 +4,9 @@ use crate::build::inline::inline;
 use crate::op::SelectN;
 use crate::op::batch::RegionOutput;
 use crate::op::control::emit;
+use crate::op::control::lockstep::alone;
 use crate::op::prelude::*;
+use crate::op::varying::vary_as;
 
 attributes! {
     /// `cond %p, %k… region (%k) { … } region (%k) { … }`: the results of the first region for
@@ -27,8 +29,12 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
     let Some((chooses, taken)) = operands.split_first() else {
         bail!("takes what chooses the region as its first operand");
     };
-    ensure!(*chooses == TensorType::scalar(selector), "its first operand has type {chooses}";
-        help "it is a {selector}[], which chooses the region");
+    let varying = &chooses.varying;
+    ensure!(
+        chooses.invariant() == TensorType::scalar(selector),
+        "its first operand has type {chooses}";
+        help "it is a {selector}[], which chooses the region"
+    );
     let Some(first) = regions.first() else { return Err(Diagnostic::new("has no region")) };
     let results = first.types(&first.outputs);
     for (n, region) in regions.iter().enumerate() {
@@ -39,6 +45,28 @@ fn infer(selector: DType, operands: &[TensorType], regions: &[Region]) -> Result
             "region {n} gives ({}), region 0 gives ({})", listed(&outputs), listed(&results);
             help "all regions give values of the same dtypes and shapes"
         );
+    }
+    vary_as(varying, "its operands", taken)?;
+    vary_as(varying, "its results", &results)?;
+    Ok(results)
+}
+
+/// The results on a set of ranks; `choose` gives the region for the value of the first operand.
+fn lockstep<R: Real>(
+    l: Lockstep<'_, R>,
+    choose: impl Fn(&Cell<R>) -> usize,
+) -> Result<Vec<Vec<Array<R>>>> {
+    let chosen: Vec<usize> = l.operands.iter().map(|on| choose(&on[0].cells[0])).collect();
+    let mut results = vec![vec![]; chosen.len()];
+    for region in 0..l.regions {
+        let ranks: Vec<usize> = l.all().into_iter().filter(|i| chosen[*i] == region).collect();
+        if ranks.is_empty() {
+            continue;
+        }
+        let operands = ranks.iter().map(|i| l.operands[*i][1..].to_vec()).collect();
+        for (rank, given) in ranks.iter().zip((l.run)(region, &ranks, operands)?) {
+            results[*rank] = given;
+        }
     }
     Ok(results)
 }
@@ -96,9 +124,8 @@ impl Operation for Cond {
         infer(DType::Bool, t.operands, t.regions)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        let chosen = usize::from(!e.operands[0].cells[0].is_true());
-        e.regions.run(chosen, &e.operands[1..])
+    fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+        lockstep(l, |chooses| usize::from(!chooses.is_true()))
     }
 
     by_regions!(2..=2);
@@ -111,11 +138,9 @@ impl Operation for Switch {
         infer(DType::I32, t.operands, t.regions)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        let last = e.regions.bodies.len() - 1;
-        let chosen =
-            usize::try_from(e.operands[0].cells[0].bits().max(0)).unwrap_or(last).min(last);
-        e.regions.run(chosen, &e.operands[1..])
+    fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+        let last = l.regions - 1;
+        lockstep(l, |chooses| usize::try_from(chooses.bits().max(0)).unwrap_or(last).min(last))
     }
 
     by_regions!(1..=usize::MAX);

@@ -25,11 +25,17 @@ use crate::op::prelude::*;
 /// The facets common to all constructs, which run, differentiate and map their regions.
 macro_rules! by_regions {
     ($regions:expr) => {
+        fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
+            alone(e, |l| self.lockstep(l))
+        }
+
         fn compute<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
             Compute::Control
         }
 
         const DERIVATIVE: Derivative = Derivative::Control;
+
+        const VARIES: Varies = Varies::ByRegions;
 
         fn batch(&self, b: &Batch<'_>) -> Vec<Tensor> {
             self.batched(b).unwrap_or_else(|error| b.fail(error))
@@ -40,6 +46,7 @@ macro_rules! by_regions {
 }
 
 mod branch;
+pub mod lockstep;
 mod parts;
 mod scan;
 mod while_loop;

@@ -3,9 +3,11 @@
 use crate::build::inline::inline;
 use crate::op::Iota;
 use crate::op::batch::{RegionOutput, moved};
+use crate::op::control::lockstep::alone;
 use crate::op::control::parts::{Stack, check_step, part, part_of, stacked};
 use crate::op::control::{emit, masked, region, stacked_results, wanted};
 use crate::op::prelude::*;
+use crate::op::varying::vary_as;
 
 attributes! {
     /// `scan %c…, %x…, %k… {carries=1, captures=1, length=T} region (%c, %x, %k) { … }`
@@ -41,7 +43,8 @@ impl Operation for Scan {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let parts = self.parts(t.operands)?;
-        if let Some(count) = parts.count.filter(|ty| **ty != TensorType::scalar(DType::I32)) {
+        let is_count = |ty: &TensorType| ty.invariant() == TensorType::scalar(DType::I32);
+        if let Some(count) = parts.count.filter(|ty| !is_count(ty)) {
             bail!("its count has type {count}"; help "it is an i32[]");
         }
         let [region] = t.exactly_regions()?;
@@ -50,28 +53,50 @@ impl Operation for Scan {
         let inputs = [parts.carries, &slices, parts.captures].concat();
         let stacks = check_step("a step", region, &inputs, parts.carries)?;
         let stacks = stacks.iter().map(|ty| stacked(ty, &self.length));
-        Ok(parts.carries.iter().cloned().chain(stacks).collect())
+        let results: Vec<TensorType> = parts.carries.iter().cloned().chain(stacks).collect();
+        if let Some(count) = parts.count {
+            vary_as(&count.varying, "its operands", &t.operands[1..])?;
+            vary_as(&count.varying, "its results", &results)?;
+        }
+        Ok(results)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(e.operands)?;
+    fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
         let length = self.length.as_constant().expect("the interpreter runs bound functions only");
-        let count = parts.count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
-        let count = usize::try_from(count).expect("a length is not negative");
-        let mut carries = parts.carries.to_vec();
-        let mut stacks =
-            e.results[self.carries..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
-        for step in 0..count {
-            let step = if self.reverse { count - 1 - step } else { step };
-            let slices =
-                parts.slices.iter().map(|whole| part(whole, step)).collect::<Result<Vec<_>>>()?;
-            let taken: Vec<Array<R>> =
-                carries.into_iter().chain(slices).chain(parts.captures.iter().cloned()).collect();
-            carries = e.regions.run(0, &taken)?;
-            let made = carries.split_off(self.carries);
-            stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
+        let ranks = l.all();
+        let parts = l.operands.iter().map(|operands| self.parts(operands));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let count = |i: usize| {
+            let count = parts[i].count;
+            let count = count.map_or(length, |count| count.cells[0].bits().clamp(0, length));
+            usize::try_from(count).expect("a length is not negative")
+        };
+        let counts: Vec<usize> = ranks.iter().map(|i| count(*i)).collect();
+        let mut carries: Vec<Vec<Array<R>>> = parts.iter().map(|p| p.carries.to_vec()).collect();
+        let stacks = |_: &usize| l.results[self.carries..].iter().map(Stack::new).collect();
+        let mut stacks = ranks.iter().map(stacks).collect::<Result<Vec<Vec<Stack<R>>>>>()?;
+        for step in 0..counts.iter().copied().max().unwrap_or(0) {
+            let running: Vec<usize> = ranks.iter().copied().filter(|i| step < counts[*i]).collect();
+            let at = |i: usize| if self.reverse { counts[i] - 1 - step } else { step };
+            let mut taken = Vec::with_capacity(running.len());
+            for i in &running {
+                let slices = parts[*i].slices.iter().map(|whole| part(whole, at(*i)));
+                let slices = slices.collect::<Result<Vec<_>>>()?;
+                let carried = std::mem::take(&mut carries[*i]).into_iter();
+                let captures = parts[*i].captures.iter().cloned();
+                taken.push(carried.chain(slices).chain(captures).collect());
+            }
+            for (i, mut given) in running.iter().zip((l.run)(0, &running, taken)?) {
+                let made = given.split_off(self.carries);
+                carries[*i] = given;
+                let written = stacks[*i].iter_mut().zip(&made);
+                written.for_each(|(stack, part)| stack.write(at(*i), part));
+            }
         }
-        Ok(carries.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect())
+        let results = carries.into_iter().zip(stacks);
+        Ok(results
+            .map(|(c, s)| c.into_iter().chain(s.into_iter().map(Stack::finish)).collect())
+            .collect())
     }
 
     by_regions!(1..=1);

@@ -2,9 +2,11 @@
 
 use crate::build::inline::inline;
 use crate::op::batch::RegionOutput;
+use crate::op::control::lockstep::alone;
 use crate::op::control::parts::{Stack, check_step, stacked};
 use crate::op::control::{emit, masked, region, stacked_results, wanted};
 use crate::op::prelude::*;
+use crate::op::varying::vary_as;
 use crate::op::{Reduce, ReduceKind};
 
 attributes! {
@@ -50,10 +52,12 @@ impl Operation for While {
         let parts = self.parts(t.operands)?;
         let [condition, step] = t.exactly_regions()?;
         let predicate = check_step("the condition", condition, t.operands, &[])?;
-        if predicate != [TensorType::scalar(DType::Bool)] {
-            let found = listed(&predicate);
-            bail!("the condition gives ({found})"; help "it gives one bool[]");
-        }
+        let varying = match predicate.as_slice() {
+            [ty] if ty.invariant() == TensorType::scalar(DType::Bool) => &ty.varying,
+            found => {
+                bail!("the condition gives ({})", listed(found); help "it gives one bool[]");
+            }
+        };
         let stacks = check_step("a step", step, t.operands, parts.carries)?;
         let stacks = match &self.max_steps {
             Some(length) => stacks.iter().map(|ty| stacked(ty, length)).collect(),
@@ -63,26 +67,40 @@ impl Operation for While {
                     help "give `max_steps`");
             }
         };
-        Ok(parts.carries.iter().cloned().chain(stacks).collect())
+        let results: Vec<TensorType> = parts.carries.iter().cloned().chain(stacks).collect();
+        vary_as(varying, "its operands", t.operands)?;
+        vary_as(varying, "its results", &results)?;
+        Ok(results)
     }
 
-    fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-        let parts = self.parts(e.operands)?;
-        let count = parts.carries.len();
-        let mut stacks = e.results[count..].iter().map(Stack::new).collect::<Result<Vec<_>>>()?;
-        let mut taken = e.operands.to_vec();
+    fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+        let mut running = l.all();
+        let parts = l.operands.iter().map(|operands| self.parts(operands));
+        let count = parts.collect::<Result<Vec<_>>>()?.first().map_or(0, |p| p.carries.len());
+        let stacks = |_: &usize| l.results[count..].iter().map(Stack::new).collect();
+        let mut stacks = running.iter().map(stacks).collect::<Result<Vec<Vec<Stack<R>>>>>()?;
+        let mut taken = l.operands.clone();
         let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
         for step in 0..limit {
-            if !e.regions.run(0, &taken)?[0].cells[0].is_true() {
+            let operands = |running: &[usize]| running.iter().map(|i| taken[*i].clone()).collect();
+            let goes_on = (l.run)(0, &running, operands(&running))?;
+            let mut goes_on = goes_on.iter().map(|given| given[0].cells[0].is_true());
+            running.retain(|_| goes_on.next().expect("each rank gives its condition"));
+            if running.is_empty() {
                 break;
             }
-            let mut carries = e.regions.run(1, &taken)?;
-            let made = carries.split_off(count);
-            stacks.iter_mut().zip(&made).for_each(|(stack, part)| stack.write(step, part));
-            taken.splice(..count, carries);
+            for (i, mut carries) in running.iter().zip((l.run)(1, &running, operands(&running))?) {
+                let made = carries.split_off(count);
+                let written = stacks[*i].iter_mut().zip(&made);
+                written.for_each(|(stack, part)| stack.write(step, part));
+                taken[*i].splice(..count, carries);
+            }
         }
-        taken.truncate(count);
-        Ok(taken.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect())
+        let results = taken.into_iter().zip(stacks).map(|(mut taken, stacks)| {
+            taken.truncate(count);
+            taken.into_iter().chain(stacks.into_iter().map(Stack::finish)).collect()
+        });
+        Ok(results.collect())
     }
 
     by_regions!(2..=2);

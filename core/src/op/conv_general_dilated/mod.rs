@@ -268,7 +268,7 @@ impl Operation for ConvGeneralDilated {
             );
             shape[specs.out[2 + i]] = self.output(i, input, filter)?;
         }
-        let result = TensorType { dtype, shape };
+        let result = TensorType::of(dtype, shape);
         // Strides, dilations and paddings that overflow the arithmetic of positions.
         if let Some(call) = self.call(x, w, &result) {
             Call::Convolution(call).verify()?;

@@ -72,6 +72,11 @@ impl Operation for CustomLinearSolve {
         e.regions.run(1, e.operands)
     }
 
+    fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+        let ranks = l.all();
+        (l.run)(1, &ranks, l.operands)
+    }
+
     fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         Compute::Decompose(Box::new(|operands| inline_or_poison(&l.regions[1], operands)))
     }
@@ -101,6 +106,8 @@ impl Operation for CustomLinearSolve {
     }
 
     const REGIONS: RangeInclusive<usize> = 2..=4;
+
+    const VARIES: Varies = Varies::ByRegions;
 }
 
 /// The names of the regions in errors.

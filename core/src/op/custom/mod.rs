@@ -25,8 +25,13 @@ use crate::op::prelude::*;
 macro_rules! by_first_region {
     ($regions:literal) => {
         fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {
-            let mut outputs = e.regions.run(0, e.operands)?;
-            outputs.truncate(e.results.len());
+            $crate::op::control::lockstep::alone(e, |l| self.lockstep(l))
+        }
+
+        fn lockstep<R: Real>(&self, l: Lockstep<'_, R>) -> Result<Vec<Vec<Array<R>>>> {
+            let (ranks, count) = (l.all(), l.results.len());
+            let mut outputs = (l.run)(0, &ranks, l.operands)?;
+            outputs.iter_mut().for_each(|given| given.truncate(count));
             Ok(outputs)
         }
 
@@ -40,6 +45,8 @@ macro_rules! by_first_region {
         }
 
         const REGIONS: RangeInclusive<usize> = $regions..=$regions;
+
+        const VARIES: Varies = Varies::ByRegions;
     };
 }
 

@@ -76,6 +76,8 @@ impl Operation for Transposed {
 
     const REGIONS: RangeInclusive<usize> = 1..=1;
 
+    const VARIES: Varies = Varies::ByRegions;
+
     fn entries() -> Vec<crate::op::Entry> {
         vec![]
     }

@@ -53,7 +53,7 @@ impl Operation for WindowArgument {
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
         Domain::Number.check(x.dtype)?;
-        Ok(vec![TensorType { dtype: DType::I32, shape: self.windows.infer(&x.shape)? }])
+        Ok(vec![TensorType::of(DType::I32, self.windows.infer(&x.shape)?)])
     }
 
     fn evaluate<R: Real>(&self, e: &Evaluation<'_, R>) -> Result<Vec<Array<R>>> {

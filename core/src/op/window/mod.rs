@@ -244,7 +244,7 @@ fn check_positions(positions: &TensorType, windows: &[Dim]) -> Result<()> {
     if positions.dtype == DType::I32 && positions.shape == windows {
         return Ok(());
     }
-    let wanted = TensorType { dtype: DType::I32, shape: windows.to_vec() };
+    let wanted = TensorType::of(DType::I32, windows.to_vec());
     Err(Diagnostic::new(format!("positions of type {positions}, where {wanted} is wanted")).help(
         "give the position in its window of one element for each window, as `reduce_window_argmax` \
          does",

@@ -23,6 +23,7 @@ impl Maker {
     /// As [`new`](Self::new), with other types of the inputs.
     pub(crate) fn with_types(function: &Function, types: &[TensorType]) -> Self {
         let scope = Scope::new(function.locations.clone());
+        scope.set_mesh(function.mesh.clone());
         let input = |(ty, input): (&TensorType, &Input)| {
             scope.input_at(ty.clone(), scope.location(input.location))
         };
@@ -64,8 +65,9 @@ impl Maker {
         outputs: Vec<Output>,
         body: Body,
     ) -> Result<Function> {
-        let locations = self.scope.locations();
-        let function = Function { name, inputs: self.inputs, outputs, body: live(body), locations };
+        let (mesh, locations) = (self.scope.mesh(), self.scope.locations());
+        let (inputs, body) = (self.inputs, live(body));
+        let function = Function { name, mesh, inputs, outputs, body, locations };
         verify(&function)?;
         Ok(function)
     }

@@ -6,7 +6,7 @@ use super::{Derived, Grad};
 use crate::autodiff::jvp::zeros;
 use crate::autodiff::linearize;
 use wengert_core::graph::Function;
-use wengert_core::{Literal, Result, Scalar, Tensor};
+use wengert_core::{Result, Scalar, Tensor};
 
 pub(super) fn grad_of(function: &Function, request: &Grad<'_>) -> Result<Derived> {
     let need = if request.seed { Need::Any } else { Need::Scalar("grad") };
@@ -18,8 +18,8 @@ pub(super) fn grad_of(function: &Function, request: &Grad<'_>) -> Result<Derived
     let mut making = Making::new(function, of);
     let ty = function.output_type(of).clone();
     let seed = match request.seed {
-        true => making.maker.input(format!("ct_{}", output.name), ty, None),
-        false => Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype))),
+        true => Some(making.maker.input(format!("ct_{}", output.name), ty.clone(), None)),
+        false => None,
     };
     if request.value {
         making.value();
@@ -28,6 +28,7 @@ pub(super) fn grad_of(function: &Function, request: &Grad<'_>) -> Result<Derived
     let tensors = making.maker.scope.clone().enter(|| -> Result<_> {
         let linearized = linearize(&making.closure, &making.maker.primals, &wrt, &[true])?;
         let mut tensors = if request.value { linearized.outputs } else { vec![] };
+        let seed = seed.unwrap_or_else(|| Tensor::full(&ty, Scalar::one(ty.dtype)));
         let cotangents = linearized.linear.transpose(&[Some(seed)])?;
         for (i, cotangent) in cotangents.into_iter().enumerate().filter(|(i, _)| wrt[*i]) {
             let input = &function.inputs[i];

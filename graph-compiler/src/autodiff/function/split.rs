@@ -138,6 +138,7 @@ impl Forward {
         derive: impl FnOnce(&mut Second, &Linear) -> Result<()>,
     ) -> Result<Halves> {
         let scope = Scope::new(self.locations);
+        scope.set_mesh(function.mesh.clone());
         let maker = Maker { scope, inputs: vec![], primals: vec![] };
         let mut second = Second { maker, outputs: vec![], tensors: vec![] };
         let mut known = Vec::new();

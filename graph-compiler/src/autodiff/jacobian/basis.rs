@@ -1,9 +1,9 @@
 //! Blocks of a Jacobian: a linear program, mapped over the vectors of a basis.
 
 use crate::autodiff::jvp::zeros;
-use crate::autodiff::{Linear, record, unpoisoned};
+use crate::autodiff::{Linear, record, unpoisoned, varying_as};
 use crate::vmap::{Value, batch};
-use wengert_core::{DType, Diagnostic, Dim, Literal, Location, Result, Scalar, Tensor, TensorType};
+use wengert_core::{DType, Diagnostic, Dim, Location, Result, Scalar, Tensor, TensorType};
 
 /// A row of a Jacobian: a block for each input.
 pub(in crate::autodiff) type Blocks = Vec<Tensor>;
@@ -71,7 +71,7 @@ fn filled(linear: &Linear, blocks: Vec<Vec<Option<Tensor>>>) -> Result<Vec<Block
 }
 
 pub(super) fn with_front(front: &[Dim], ty: &TensorType, dtype: DType) -> TensorType {
-    TensorType { dtype, shape: front.iter().chain(&ty.shape).cloned().collect() }
+    ty.with_dtype(dtype).with_shape(front.iter().chain(&ty.shape).cloned().collect())
 }
 
 /// `f` on each vector of the standard basis of a type. The results have the type's axes in front.
@@ -81,7 +81,7 @@ fn against_basis(
     f: impl FnOnce(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>,
 ) -> Result<Vec<Option<Tensor>>> {
     if ty.rank() == 0 {
-        return f(&place(Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)))));
+        return f(&place(Tensor::full(ty, Scalar::one(ty.dtype))));
     }
     let count =
         ty.shape.iter().try_fold(Dim::constant(1), |n, d| n.checked_mul(d)).ok_or_else(|| {
@@ -99,6 +99,7 @@ fn against_basis(
     let ones =
         Tensor::iota(index, square.clone(), 0).eq(Tensor::iota(index, square, 1)).convert(ty.dtype);
     let basis = ones.reshape(std::iter::once(count.clone()).chain(ty.shape.iter().cloned()));
+    let basis = varying_as(basis, ty);
     unpoisoned([&basis])?;
     let results = mapped(&place(basis), &count, f)?;
     let unfold = |t: Tensor| {
@@ -114,7 +115,7 @@ pub(super) fn mapped(
     size: &Dim,
     f: impl FnOnce(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>,
 ) -> Result<Vec<Option<Tensor>>> {
-    let one = |t: &Tensor| TensorType { dtype: t.dtype(), shape: t.shape()[1..].to_vec() };
+    let one = |t: &Tensor| t.ty().with_shape(t.shape()[1..].to_vec());
     let types: Vec<TensorType> = vectors.iter().flatten().map(one).collect();
     let mut present = Vec::new();
     let closure = record(&types, |inputs| {

@@ -6,9 +6,7 @@ use crate::autodiff::operators::{linearize as linearize_closure, needs_scalar};
 use crate::autodiff::values::{Traced, components_of, enter_scope_of, fit, tangent_of, types};
 use crate::autodiff::{jvp as jvp_of_body, linearize, record};
 use wengert_core::build::Closure;
-use wengert_core::{
-    Diagnostic, Differentiable, KeyPath, Literal, Location, Result, Scalar, Tensor,
-};
+use wengert_core::{Diagnostic, Differentiable, KeyPath, Location, Result, Scalar, Tensor};
 
 /// The Hessian of a scalar-valued closure. For each tensor x of the argument it has a tangent
 /// vector of the argument, whose component for the tensor y is ∂²f/∂x∂y, with the shape of x
@@ -178,7 +176,7 @@ fn gradient_of_body(closure: &Closure, primals: &[Tensor], active: &[bool]) -> R
     let ty = closure.body.ty(closure.body.outputs[0]).clone();
     record(&types, |inputs| {
         let linearized = linearize(closure, inputs, active, &[true])?;
-        let one = Tensor::constant(Literal::full(&[], Scalar::one(ty.dtype)));
+        let one = Tensor::full(&ty, Scalar::one(ty.dtype));
         let cotangents = linearized.linear.transpose(&[Some(one)])?;
         let mut outputs = linearized.outputs;
         outputs.extend(with_zeros(cotangents, &types)?);

@@ -47,7 +47,7 @@ use wengert_core::interpret::{self, Array};
 use wengert_core::op::FunctionName;
 use wengert_core::{
     Diagnostic, Differentiable, Initializer, KeyPath, Literal, Location, LocationId, LocationTable,
-    Result, Tensor,
+    Mesh, Result, Tensor,
 };
 
 /// A closure from `I` to `O` as a list of operations. See the [module](self).
@@ -255,6 +255,7 @@ impl<I: Differentiable, O: Differentiable> WengertList<I, O> {
         let output = |name| Output { name, role: OutputRole::Output };
         let function = Function {
             name: name.into(),
+            mesh: Mesh::default(),
             inputs: paths("x", &self.input).into_iter().map(input).collect(),
             outputs: paths("y", &self.output).into_iter().map(output).collect(),
             body: self.body.to_body(),

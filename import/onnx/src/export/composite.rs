@@ -181,7 +181,7 @@ fn attention(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
         attribute_float("scale", op.scale.to_f64() as f32),
     ];
     let carrier = computed(c.dtype());
-    let ty = TensorType { dtype: carrier, shape: shapes[0].clone() };
+    let ty = TensorType::of(carrier, shapes[0].clone());
     let operands: Vec<Value> = operands.iter().map(|operand| e.cast(operand, carrier)).collect();
     let operands: Vec<&Value> = operands.iter().collect();
     let result = e.op("Attention", &operands, attributes, ty);
@@ -239,10 +239,9 @@ fn attended(op: &Attention, x: &[Tensor], with_logarithm: bool) -> Vec<Tensor> {
             true => x[first + usize::from(op.bias)]
                 .convert(DType::I64)
                 .broadcast_in_dim(shape.clone(), &[0]),
-            false => Tensor::full(
-                &TensorType { dtype: DType::I64, shape: shape.clone() },
-                Scalar::one(DType::I64),
-            ),
+            false => {
+                Tensor::full(&TensorType::of(DType::I64, shape.clone()), Scalar::one(DType::I64))
+            }
         };
         if op.causal {
             limit = limit + along(2);

@@ -329,7 +329,7 @@ fn remainder(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
         let dtype = computed(c.dtype());
         let [x, y] = [0, 1].map(|n| e.cast(&c.values[n], dtype));
         let shape = super::graph::broadcast(&[&x, &y]);
-        let ty = wengert_core::TensorType { dtype, shape };
+        let ty = wengert_core::TensorType::of(dtype, shape);
         let result = e.op("Mod", &[&x, &y], vec![attribute_int("fmod", 1)], ty);
         return Ok(vec![e.cast(&result, c.dtype())]);
     }
@@ -360,7 +360,7 @@ fn shift(e: &mut Exporter, c: &Call<'_>, direction: &str) -> Result<Vec<Value>> 
     let none = e.number(unsigned, 0.0);
     let safe = choose(e, &fits, &by, &none);
     let shape = super::graph::broadcast(&[&x, &safe]);
-    let ty = wengert_core::TensorType { dtype: unsigned, shape };
+    let ty = wengert_core::TensorType::of(unsigned, shape);
     let shifted = e.op("BitShift", &[&x, &safe], vec![attribute_text("direction", direction)], ty);
     let result = choose(e, &fits, &shifted, &none);
     Ok(vec![e.cast(&result, dtype)])

@@ -193,7 +193,7 @@ impl Exporter {
     /// An elementwise node, with a result of this dtype. Its operands are broadcast.
     pub fn elementwise(&mut self, op: &str, operands: &[&Value], dtype: DType) -> Value {
         let shape = broadcast(operands);
-        self.op(op, operands, vec![], TensorType { dtype, shape })
+        self.op(op, operands, vec![], TensorType::of(dtype, shape))
     }
 
     /// A constant. Equal ones are one node.

@@ -174,7 +174,7 @@ impl Positions<'_> {
             .collect();
         let whole = self.shape.to_vec();
         let spread = |x: &Tensor| x.broadcast_in_dim(whole.clone(), &outside);
-        let zero = Tensor::zeros(&TensorType { dtype: DType::I64, shape: whole.clone() });
+        let zero = Tensor::zeros(&TensorType::of(DType::I64, whole.clone()));
         let mut number = zero.clone();
         let mut inside = zero.eq(0);
         for axis in 0..self.operand.rank() {
@@ -277,14 +277,14 @@ fn scatter(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
     let flat = e.reshaped(&x, std::slice::from_ref(&count))?;
     let zero = e.scalar(Scalar::zero(carrier));
     let none = e.reshaped(&zero, &[Dim::constant(1)])?;
-    let ty = TensorType { dtype: carrier, shape: vec![more] };
+    let ty = TensorType::of(carrier, vec![more]);
     let longer = e.op("Concat", &[&flat, &none], vec![attribute_int("axis", 0)], ty.clone());
     let updates = e.full(c, 2)?;
     let updates = e.cast(&updates, carrier);
     let attribute = attribute_text("reduction", reduction);
     let result = e.op("ScatterND", &[&longer, &numbers, &updates], vec![attribute], ty);
     let (first, last) = (e.ints(&[0]), e.dim(&count)?);
-    let flat = TensorType { dtype: carrier, shape: vec![count] };
+    let flat = TensorType::of(carrier, vec![count]);
     let all = e.op("Slice", &[&result, &first, &last, &first], vec![], flat);
     let result = e.reshaped(&all, &table.shape)?;
     Ok(vec![e.cast(&result, dtype)])
@@ -352,10 +352,7 @@ fn ordered(
     ];
     let mut shape = x.ty.shape.clone();
     shape[axis] = Dim::from(k);
-    let types = vec![
-        TensorType { dtype: carrier, shape: shape.clone() },
-        TensorType { dtype: DType::I64, shape },
-    ];
+    let types = vec![TensorType::of(carrier, shape.clone()), TensorType::of(DType::I64, shape)];
     let mut results = e.node("TopK", &[&x, &count], attributes, types);
     let positions = results.remove(1);
     let values = results.remove(0);

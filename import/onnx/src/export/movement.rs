@@ -87,7 +87,7 @@ fn iota(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
         DType::F64 | DType::F32 | DType::I32 if n.as_constant().is_some() => op.dtype,
         _ => DType::I64,
     };
-    let ty = TensorType { dtype, shape: vec![n.clone()] };
+    let ty = TensorType::of(dtype, vec![n.clone()]);
     let [start, step] = [0.0, 1.0].map(|value| e.number(dtype, value));
     let limit = match n.as_constant() {
         Some(n) => e.number(dtype, n as f64),

@@ -75,7 +75,7 @@ fn dot_general(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
     let right = [batch.as_slice(), &[depth, width.clone()]].concat();
     let (a, b) = (e.reshaped(&a, &left)?, e.reshaped(&b, &right)?);
     let shape = [batch.as_slice(), &height, &[width]].concat();
-    let result = e.op("MatMul", &[&a, &b], vec![], TensorType { dtype: carrier, shape });
+    let result = e.op("MatMul", &[&a, &b], vec![], TensorType::of(carrier, shape));
     let wanted = [batch, rows, columns].concat();
     let result = e.reshaped(&result, &wanted)?;
     Ok(vec![e.cast(&result, dtype)])
@@ -120,7 +120,7 @@ fn convolution(e: &mut Exporter, c: &Call<'_>) -> Result<Vec<Value>> {
     let of = |list: &[usize], axis: usize| list.get(axis).map_or(1, |n| *n as i64);
     let groups = constant(&op.feature_group_count)?;
     let shape: Vec<Dim> = out.iter().map(|axis| c.results[0].shape[*axis].clone()).collect();
-    let ty = TensorType { dtype: carrier, shape };
+    let ty = TensorType::of(carrier, shape);
     let holes = (0..spatial).any(|axis| of(&op.lhs_dilation, axis) != 1);
     let mut result = None;
     if holes {

@@ -59,6 +59,15 @@ const UNEXPORTED: &[(&str, &str)] = &[
     ("reduce_window_argmin", "ONNX numbers the positions of a window otherwise"),
     ("window_gather", "ONNX numbers the positions of a window otherwise"),
     ("window_scatter_add", "ONNX numbers the positions of a window otherwise"),
+    ("psum", "ONNX has no ranks"),
+    ("pmax", "ONNX has no ranks"),
+    ("pmin", "ONNX has no ranks"),
+    ("pvary", "ONNX has no ranks"),
+    ("all_gather", "ONNX has no ranks"),
+    ("psum_scatter", "ONNX has no ranks"),
+    ("all_to_all", "ONNX has no ranks"),
+    ("ppermute", "ONNX has no ranks"),
+    ("axis_index", "ONNX has no ranks"),
 ];
 
 /// Why an op has no rule.

@@ -130,7 +130,7 @@ fn slid(
         attributes.push(attribute_ints("pads", pads));
     }
     let result = &c.results[0];
-    let ty = TensorType { dtype, shape: [front, extents(result)].concat() };
+    let ty = TensorType::of(dtype, [front, extents(result)].concat());
     let pooled = match op.kind {
         WindowKind::Sum => {
             let shape = [&[1, 1], kernel.as_slice()].concat();

@@ -255,7 +255,7 @@ fn max_unpool(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let space = (0..axes).map(extent).collect::<Result<Vec<i64>>>()?;
     let shape =
         [x.shape()[..2].to_vec(), space.iter().copied().map(Dim::constant).collect()].concat();
-    let zeros = Tensor::zeros(&wengert_core::TensorType { dtype: x.dtype(), shape: shape.clone() });
+    let zeros = Tensor::zeros(&wengert_core::TensorType::of(x.dtype(), shape.clone()));
     let flat = written(&zeros.reshape([-1]), &indices.reshape([-1]), &x.reshape([-1]), 0);
     let image = flat.reshape(shape);
     one(match call.given(2) {

@@ -53,7 +53,7 @@ fn linear_attention(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         Some(past) => (past.convert(DType::F32), past.dtype()),
         None => {
             let shape = vec![batch, heads, keys.clone(), values.clone()];
-            let ty = TensorType { dtype: DType::F32, shape };
+            let ty = TensorType::of(DType::F32, shape);
             (Tensor::full(&ty, Scalar::of(0f32)), query.dtype())
         }
     };

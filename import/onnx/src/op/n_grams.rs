@@ -34,7 +34,7 @@ fn tf_idf(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let axis = x.rank() - 1;
     let mut shape = x.shape()[..axis].to_vec();
     shape.push(width.into());
-    let ty = wengert_core::TensorType { dtype: DType::F32, shape };
+    let ty = wengert_core::TensorType::of(DType::F32, shape);
     let mut counts = Tensor::zeros(&ty);
     let mut known = 0;
     for n in 1..=starts.len() {

@@ -191,7 +191,7 @@ fn layer(call: &Call<'_, '_, '_>, cell: Cell) -> Result<Vec<Value>> {
     let peepholes = if cell == Cell::Lstm { call.optional(7)? } else { None };
     let zeros = || {
         let shape = vec![Dim::from(directions.len()), batch.clone(), units.clone()];
-        let ty = TensorType { dtype: x.dtype(), shape };
+        let ty = TensorType::of(x.dtype(), shape);
         Tensor::full(&ty, Scalar::zero(x.dtype()))
     };
     let start = |n: usize| -> Result<Tensor> { Ok(call.optional(n)?.map_or_else(zeros, turned)) };

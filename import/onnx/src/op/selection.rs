@@ -75,7 +75,7 @@ impl Places {
         if self.most == 0 || x.shape()[axis] == Dim::constant(0) {
             let mut shape = x.shape().to_vec();
             shape[axis] = self.most.into();
-            return Tensor::zeros(&TensorType { dtype: x.dtype(), shape });
+            return Tensor::zeros(&TensorType::of(x.dtype(), shape));
         }
         self.masked(&x.index_select(axis, &self.at), axis)
     }
@@ -96,7 +96,7 @@ impl Places {
 
 /// A list of `most` sums of the numbers whose place in the list is given.
 fn gathered(to: &Tensor, numbers: &Tensor, most: usize) -> Tensor {
-    let list = Tensor::zeros(&TensorType { dtype: numbers.dtype(), shape: vec![most.into()] });
+    let list = Tensor::zeros(&TensorType::of(numbers.dtype(), vec![most.into()]));
     let of_list = ScatterDimensionNumbers {
         inserted_window_dims: vec![0],
         scatter_dims_to_operand_dims: vec![0],
@@ -126,7 +126,7 @@ fn non_zero(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     axes.reverse();
     if axes.is_empty() || places.most == 0 {
         let shape = vec![x.rank().into(), places.most.into()];
-        return one(Tensor::zeros(&TensorType { dtype: DType::I64, shape }));
+        return one(Tensor::zeros(&TensorType::of(DType::I64, shape)));
     }
     one(Tensor::stack(&axes, 0))
 }
@@ -180,7 +180,7 @@ fn unique(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let group = is_new.convert(DType::I32).cumsum(0) - 1;
     let mut firsts = places.select(&order, 0);
     let mut inverse = group.take_along_axis(&order.argsort(0), 0);
-    let ones = TensorType { dtype: DType::I32, shape: group.shape().to_vec() };
+    let ones = TensorType::of(DType::I32, group.shape().to_vec());
     let ones = Tensor::full(&ones, Scalar::one(DType::I32));
     let mut counts = gathered(&group, &ones, places.most);
     if !sorted && places.most > 0 {

@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Row] = &[
             None => (Scalar::of(0f32), None),
             Some(other) => return call.refuse("value", other.kind()),
         };
-        let ty = TensorType { dtype: value.dtype(), shape: call.dims(0)? };
+        let ty = TensorType::of(value.dtype(), call.dims(0)?);
         Ok(vec![Value::of(Tensor::full(&ty, value), narrow)])
     }),
     row("Shape", 1, |call| {
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         };
         let offset = call.int("k", 0)?;
         let ones = Tensor::full(
-            &TensorType { dtype, shape: vec![rows.clone(), columns.clone()] },
+            &TensorType::of(dtype, vec![rows.clone(), columns.clone()]),
             Scalar::one(dtype),
         );
         one(ones.tril(offset).triu(offset))

@@ -279,10 +279,10 @@ fn col_to_image(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
         scatter_dims_to_operand_dims: vec![0],
         ..Default::default()
     };
-    let zeros = wengert_core::TensorType {
-        dtype: x.dtype(),
-        shape: vec![Dim::constant(pixels), batch.clone(), channels.clone()],
-    };
+    let zeros = wengert_core::TensorType::of(
+        x.dtype(),
+        vec![Dim::constant(pixels), batch.clone(), channels.clone()],
+    );
     let mode = wengert_core::build::indexing::ScatterMode::Drop;
     let image =
         Tensor::zeros(&zeros).scatter_add(&Tensor::constant(indices), &values, &numbers, mode);

@@ -53,7 +53,7 @@ fn non_max_suppression(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let steps = (call.number(2)?.unwrap_or(0.0) as i64).clamp(0, all);
     if steps == 0 {
         let shape = vec![Dim::constant(0), Dim::constant(3)];
-        return one(Tensor::zeros(&TensorType { dtype: DType::I64, shape }));
+        return one(Tensor::zeros(&TensorType::of(DType::I64, shape)));
     }
     let scalar = |n: usize| -> Result<Option<Tensor>> {
         Ok(call.optional(n)?.map(|x| x.reshape(Vec::<Dim>::new())))

@@ -209,7 +209,7 @@ fn average_pool(call: &Call<'_, '_, '_>) -> Result<Vec<Value>> {
     let sum = geometry.reduce(&wide, WindowKind::Sum);
     let mut shape = x.shape().to_vec();
     shape[..2].fill(Dim::constant(1));
-    let ones = Tensor::full(&TensorType { dtype: wide.dtype(), shape }, Scalar::one(wide.dtype()));
+    let ones = Tensor::full(&TensorType::of(wide.dtype(), shape), Scalar::one(wide.dtype()));
     let count = if call.flag("count_include_pad", false)? {
         // Padding counts, but what rounding up adds does not.
         let mut around = vec![(0, 0); x.rank()];

@@ -13,7 +13,9 @@ use wengert_core::graph::{
     Body, Equation, Function, Input, InputRole, Output, OutputRole, Program, Region, ValueId,
 };
 use wengert_core::op::{Attribute, Op};
-use wengert_core::{Diagnostic, Dim, IdVec, LocationId, LocationTable, Result, Scalar, TensorType};
+use wengert_core::{
+    Diagnostic, Dim, IdVec, LocationId, LocationTable, Mesh, Result, Scalar, TensorType,
+};
 
 /// Deepest nesting of regions and lists of attributes, the same as in text.
 const MAX_DEPTH: usize = wengert_core::text::cursor::MAX_DEPTH as usize;
@@ -243,6 +245,7 @@ impl Reader<'_> {
         });
         Ok(Function {
             name: record.name,
+            mesh: Mesh::default(),
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             body,
@@ -352,7 +355,7 @@ impl Reader<'_> {
 
 fn type_from(record: v1::Type) -> Result<TensorType> {
     let dtype = record.dtype.parse()?;
-    Ok(TensorType { dtype, shape: record.shape.into_iter().map(dim_from).collect::<Result<_>>()? })
+    Ok(TensorType::of(dtype, record.shape.into_iter().map(dim_from).collect::<Result<_>>()?))
 }
 
 /// Accepts only the normal form, so that equal dimensions have equal bytes. Names must be valid
