@@ -241,8 +241,8 @@ fn the_faster_implementation_computes_a_product() {
     for (ticks, own) in [(0, 2), (1000, 0)] {
         let fake = Fake::new();
         fake.executor(move |ptx, launched| {
-            // Of products, not of the nest that follows the library's.
-            Fake::spend(if ptx.contains("fma.rn") && !ptx.contains("_x_3") { ticks } else { 0 });
+            // The remark of a kernel of a product.
+            Fake::spend(if ptx.contains("of sums") { ticks } else { 0 });
             emulate(ptx, launched);
         });
         let device = fake.device();

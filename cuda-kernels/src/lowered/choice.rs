@@ -56,10 +56,11 @@ impl Following {
 
 /// A device, as far as it chooses implementations.
 pub trait Choose {
-    /// The implementation of a call.
+    /// The implementation of a call. `compared`: [`product`](Choose::product) has compared it with
+    /// kernels of this crate, so that the library computes it if it can.
     ///
     /// Errors: those of the device.
-    fn call(&mut self, question: &Question) -> Result<Choice>;
+    fn call(&mut self, question: &Question, compared: bool) -> Result<Choice>;
 
     /// The reason why kernels of this crate compute a product and its follower together, even if
     /// the library can compute the product. None if it is decided by [`call`](Choose::call).
@@ -75,7 +76,7 @@ pub trait Choose {
 pub struct NoLibrary;
 
 impl Choose for NoLibrary {
-    fn call(&mut self, _: &Question) -> Result<Choice> {
+    fn call(&mut self, _: &Question, _: bool) -> Result<Choice> {
         Ok(Choice::Kernels("there is no library".into()))
     }
 

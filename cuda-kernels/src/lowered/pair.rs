@@ -72,7 +72,8 @@ impl Preparing<'_> {
     ) -> Result<Answer> {
         let question = &called.question;
         let is_product = call::library_product(&question.call).is_some();
-        if let Some(following) = following.filter(|_| is_product && !self.invariant()) {
+        let following = following.filter(|_| is_product && !self.invariant());
+        if let Some(following) = following {
             let key = (question.clone(), following.clone());
             let known = match self.pairs.get(&key) {
                 Some(known) => known.clone(),
@@ -89,7 +90,7 @@ impl Preparing<'_> {
         }
         match called.is_empty() {
             true => Ok(Answer::Kernels("there is nothing to compute".into())),
-            false => self.answer(question),
+            false => self.answer(question, following.is_some()),
         }
     }
 

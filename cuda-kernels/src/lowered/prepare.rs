@@ -147,7 +147,7 @@ pub(super) struct Preparing<'a> {
     functions: BTreeSet<String>,
     nests: BTreeMap<NestKey, Placed>,
     /// Looked up, never iterated.
-    answers: HashMap<Question, Answer>,
+    answers: HashMap<(Question, bool), Answer>,
     /// The reason why a product and its follower are one kernel, if they are. Looked up, never
     /// iterated.
     pub pairs: HashMap<(Question, Following), Option<String>>,
@@ -249,14 +249,15 @@ impl Preparing<'_> {
         self.plan.target.batch_invariant
     }
 
-    /// Asks the device, unless it was asked before.
-    pub(super) fn answer(&mut self, question: &Question) -> Result<Answer> {
-        if let Some(known) = self.answers.get(question) {
+    /// Asks the device, unless it was asked before ([`Choose::call`]).
+    pub(super) fn answer(&mut self, question: &Question, compared: bool) -> Result<Answer> {
+        let key = (question.clone(), compared);
+        if let Some(known) = self.answers.get(&key) {
             return Ok(known.clone());
         }
         let choice = match self.invariant() {
             true => Choice::Kernels("the target is batch-invariant".into()),
-            false => self.choose.call(question)?,
+            false => self.choose.call(question, compared)?,
         };
         let answer = match choice {
             Choice::Library(left) => {
@@ -279,7 +280,7 @@ impl Preparing<'_> {
                 Answer::Kernels(reason)
             }
         };
-        self.answers.insert(question.clone(), answer.clone());
+        self.answers.insert(key, answer.clone());
         Ok(answer)
     }
 

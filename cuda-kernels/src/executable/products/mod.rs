@@ -105,13 +105,16 @@ impl Choose for Products {
     /// Prepares a product that the library does.
     ///
     /// Errors: the library is missing, or fails. (A product that it cannot do is no error.)
-    fn call(&mut self, question: &Question) -> Result<Choice> {
+    fn call(&mut self, question: &Question, compared: bool) -> Result<Choice> {
         let (gemm, form) = match library_form(question, self.rules) {
             Ok(found) => found,
             Err(why) => return Ok(Choice::Kernels(why)),
         };
         let blas = self.library()?;
-        let measured = self.measured(&blas, (gemm, &form), question, None)?;
+        let measured = match compared {
+            true => None,
+            false => self.measured(&blas, (gemm, &form), question, None)?,
+        };
         let blas = self.blas.insert(blas);
         if let Some(why) = measured.and_then(|measured| measured.own()) {
             return Ok(Choice::Kernels(why));
@@ -184,7 +187,7 @@ fn library_form(question: &Question, rules: Rules) -> std::result::Result<(&Gemm
 pub struct ByRule(pub Rules);
 
 impl Choose for ByRule {
-    fn call(&mut self, question: &Question) -> Result<Choice> {
+    fn call(&mut self, question: &Question, _: bool) -> Result<Choice> {
         Ok(match library_form(question, self.0) {
             Ok((_, form)) => Choice::Library(form.left),
             Err(why) => Choice::Kernels(why),
