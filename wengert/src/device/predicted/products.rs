@@ -3,6 +3,10 @@
 //! The model: tiles of 128 × 256, one at a time on each multiprocessor, so the last round of tiles
 //! costs a whole one. A tile takes its operations at [`SHARE`] of the tensor cores' dense rate. The
 //! operands and the result cross the bus of device memory once. The larger of the two times counts.
+//!
+//! The library also divides sums into parts, which it adds afterwards (cuBLAS documentation,
+//! `CUBLASLT_ALGO_CONFIG_SPLITK_NUM`). Each part is stored and loaded again, in the dtype of the
+//! sums. The number of parts with the least time counts.
 
 use super::Row;
 use wengert_core::DType;
@@ -19,6 +23,11 @@ const SHARE: f64 = 0.8;
 /// Rows and columns of a tile.
 const TILE: (usize, usize) = (128, 256);
 
+/// Maximum number of parts of a sum. An assumption: the heuristic of the library considers a few.
+const PARTS: usize = 32;
+/// Fewest terms of a part.
+const TERMS: usize = 512;
+
 /// The row of a product that runs `times` times.
 pub fn row(question: &Question, times: u64, card: &Card) -> Row {
     let Call::Gemm(gemm) = &question.call else {
@@ -26,23 +35,33 @@ pub fn row(question: &Question, times: u64, card: &Card) -> Row {
     };
     let (clock, processors) = (card.boost.value, card.multiprocessors.value);
     let tiles = gemm.batch * gemm.m.div_ceil(TILE.0) * gemm.n.div_ceil(TILE.1);
-    let rounds = (tiles as f64 / processors).ceil();
     // A matrix that is smaller than a tile takes its own extents.
     let tile = (TILE.0.min(gemm.m) * TILE.1.min(gemm.n) * gemm.k) as f64;
     let (pipe, rate) = rate(gemm, card);
-    let computing = rounds * tile / (rate * clock);
     let (read, written) = bytes(gemm);
-    let moving = (read + written) as f64 / card.dram_achievable();
-    let (limiter, longest) = match computing >= moving {
-        true => (Resource::Pipe(pipe), computing),
-        false => (Resource::Dram, moving),
+    let sums = gemm.batch * gemm.m * gemm.n * gemm.accumulate.size();
+    let by_parts = |parts: usize| {
+        let rounds = ((tiles * parts) as f64 / processors).ceil();
+        let computing = rounds * tile / parts as f64 / (rate * clock);
+        let stored = if parts > 1 { (parts * sums) as u64 } else { 0 };
+        let moving = (read + written) as f64 / card.dram_achievable();
+        // The sums are added up after the last tile.
+        let adding = (2 * stored) as f64 / card.dram_achievable();
+        (computing.max(moving) + adding, computing >= moving, parts, stored)
     };
+    let most = (gemm.k / TERMS).clamp(1, PARTS);
+    let (longest, by_pipe, parts, stored) = (1..=most)
+        .map(by_parts)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .expect("there is at least one part");
+    let (read, written) = (read + stored, written + stored);
+    let limiter = if by_pipe { Resource::Pipe(pipe) } else { Resource::Dram };
     let ways = |m: usize, n: usize, k: usize| format!("{m}x{n}x{k}");
     Row {
         kernel: format!("cublaslt {}", ways(gemm.m, gemm.n, gemm.k)),
         origin: question.call.description(),
         times,
-        blocks: tiles as u64,
+        blocks: (tiles * parts) as u64,
         threads: 0,
         registers: 0,
         shared: 0,
