@@ -98,8 +98,45 @@ pub struct Target {
     /// Whether the bits of a row do not depend on the number of rows that are computed with it
     /// ([`Target::with_batch_invariance`]).
     pub batch_invariant: bool,
+    /// The [approximate instructions](crate::nest::approximate) of the back end.
+    pub approximations: Approximations,
     /// The workspace that calls get in the arena while they run.
     pub workspace: Workspace,
+}
+
+/// Whether a back end has approximate instructions of its own, and whether nests use them. In text
+/// `approximate_functions`.
+#[derive(Clone, Copy, Debug)]
+pub enum Approximations {
+    /// It has none: it computes the exact functions. A target that was read from a plan has this
+    /// one, unless it uses approximate instructions.
+    None,
+    /// It has some. Nests use the exact functions.
+    Available,
+    /// Nests use them for functions of f32.
+    Used,
+}
+
+impl Approximations {
+    /// Whether nests use approximate instructions: what the text of a target says.
+    pub const fn are_used(self) -> bool {
+        matches!(self, Approximations::Used)
+    }
+}
+
+/// Targets are equal if their texts are.
+impl PartialEq for Approximations {
+    fn eq(&self, other: &Self) -> bool {
+        self.are_used() == other.are_used()
+    }
+}
+
+impl Eq for Approximations {}
+
+impl Hash for Approximations {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.are_used().hash(state);
+    }
 }
 
 /// Upper bound of the arena bytes that a call may use while it runs. The back end promises it
@@ -178,6 +215,7 @@ impl Target {
             rematerializes: false,
             shares_launches: false,
             batch_invariant: false,
+            approximations: Approximations::None,
             workspace: Workspace::None,
         }
     }
@@ -265,6 +303,7 @@ impl Target {
             ("rematerializes", self.rematerializes),
             ("shares_launches", self.shares_launches),
             ("batch_invariant", self.batch_invariant),
+            ("approximate_functions", self.approximations.are_used()),
             ("workspace", self.workspace.is_some()),
         ] {
             if value {
@@ -314,6 +353,10 @@ impl Target {
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let shares_launches = take(map, "shares_launches", Some(false))?;
         let batch_invariant = take(map, "batch_invariant", Some(false))?;
+        let approximations = match take(map, "approximate_functions", Some(false))? {
+            true => Approximations::Used,
+            false => Approximations::None,
+        };
         let addends = take(map, "gemm_epilogue", None)?;
         let known = |call: Attribute| {
             let found =
@@ -358,6 +401,7 @@ impl Target {
             rematerializes,
             shares_launches,
             batch_invariant,
+            approximations,
             workspace,
         })
     }
@@ -368,6 +412,16 @@ impl Target {
     /// costs time where there are few rows.
     pub fn with_batch_invariance(self) -> Target {
         Target { batch_invariant: true, ..self }
+    }
+
+    /// The target on which nests compute functions of f32 by
+    /// [approximate instructions](crate::nest::approximate). A target that has none, such as a
+    /// CPU's, stays as it is.
+    pub fn with_approximate_functions(self) -> Target {
+        match self.approximations {
+            Approximations::None => self,
+            _ => Target { approximations: Approximations::Used, ..self },
+        }
     }
 
     /// True if the back end executes this call.
@@ -557,6 +611,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_target_with_approximate_instructions_uses_them() {
+        let cpu = Target::cpu();
+        let approximate = cpu.clone().with_approximate_functions();
+        assert_eq!(approximate.attributes(), cpu.attributes());
+        let gpu = Target { approximations: Approximations::Available, ..cpu.clone() };
+        assert_eq!(gpu, cpu);
+        let approximate = gpu.with_approximate_functions();
+        assert_ne!(approximate, cpu);
+        let has = |target: &Target| target.attributes().contains_key("approximate_functions");
+        assert!(has(&approximate) && !has(&cpu));
+    }
+
+    #[test]
     fn text_round_trips_and_bad_numbers_are_refused() {
         let cpu = Target::cpu();
         cpu.verify().unwrap();
@@ -572,6 +639,7 @@ mod tests {
             half_attention: false,
             followers: false,
             library_lead: 2500,
+            approximations: Approximations::Used,
             workspace: Workspace::Promised(|_| 8),
             ..cpu.clone()
         };

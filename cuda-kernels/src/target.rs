@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::call;
-use wengert_core::target::{Target, Workspace};
+use wengert_core::target::{Approximations, Target, Workspace};
 
 /// The target of an architecture, `sm_90` and the like. The numbers are the same for all
 /// architectures, and so are the bits, except those of calls. Tensor cores multiply 8-bit floats
@@ -46,6 +46,7 @@ pub fn target(architecture: &str) -> Target {
         rematerializes: true,
         shares_launches: true,
         batch_invariant: false,
+        approximations: Approximations::Available,
         workspace: Workspace::Promised(call::workspace),
     }
 }

@@ -49,9 +49,10 @@ pub fn page() -> String {
     }
     page.push_str(
         "\n## Passes from a graph to a plan\n\n\
-         They keep every bit. The first ones run for the body of each region, then for that of\n\
-         the function. The last four run again for each order of kernels that a memory budget\n\
-         makes planning try.\n\n| pass | what it does |\n|---|---|\n",
+         All but `float8`, `outs` and `approximate` keep every bit. The first ones run for the\n\
+         body of each region, then for that of the function. The last four run again for each\n\
+         order of kernels that a memory budget makes planning try.\n\n\
+         | pass | what it does |\n|---|---|\n",
     );
     let mut row = |name: &str, doc: &str| {
         writeln!(page, "| `{name}` | {doc} |").expect("writing to a string cannot fail");

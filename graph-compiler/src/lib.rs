@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod addend;
+mod approximate;
 pub mod autodiff;
 mod calls;
 pub mod catalogue;

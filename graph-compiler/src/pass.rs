@@ -5,8 +5,8 @@
 pub enum Keeps {
     /// Every bit, except those of NaNs.
     Bits,
-    /// The value over the reals. A sum may be made in another order, and a result made of several
-    /// ops may be rounded at each.
+    /// The value over the reals. A sum may be made in another order, a result made of several ops
+    /// may be rounded at each, and a function may be computed within a bound.
     Value,
 }
 

@@ -1,7 +1,8 @@
-//! The options of precision, and the policy that they name.
+//! The options of precision and of functions, and the policy that the former name.
 
 use crate::console::Outcome;
 use clap::Args;
+use wengert::core::Target;
 use wengert::precision::{Dtypes, Precision};
 use wengert::{Diagnostic, Recipe, diagnostic};
 
@@ -118,4 +119,22 @@ pub fn with_precision(recipe: &Recipe, args: &PrecisionArgs) -> Outcome<Recipe> 
         recipe.precision = args.policy()?;
     }
     Ok(recipe)
+}
+
+/// The elementary functions of GPUs, an option of several commands.
+#[derive(Args, Clone, Debug)]
+pub struct FunctionsArgs {
+    /// GPUs and emulator: compute exp, log, tanh, square roots and quotients of f32 by approximate
+    /// instructions, outside of products and attention. Errors are at most 2^-11 relatively for
+    /// tanh, and some 2^-22 for the others; docs/precision.md has the bounds. Results are faster
+    /// and less exact. On a CPU it changes nothing.
+    #[arg(long)]
+    pub approximate_functions: bool,
+}
+
+impl FunctionsArgs {
+    /// The target with these functions.
+    pub fn of(&self, target: Target) -> Target {
+        if self.approximate_functions { target.with_approximate_functions() } else { target }
+    }
 }

@@ -337,6 +337,7 @@ pub fn device(args: &DeviceArgs) -> Outcome<(Device, DeviceOptions)> {
         autotune: args.autotune,
         fast_products: args.fast_products,
         batch_invariant: args.batch_invariant,
+        approximate_functions: args.functions.approximate_functions,
         memory_budget: args.memory_budget,
         work_limit: args.work_limit,
         ..usual

@@ -263,7 +263,8 @@ impl Writer<'_> {
         if self.random.chance(15) {
             return self.zero_or_product();
         }
-        let op = *self.random.pick(ScalarOp::ALL);
+        // An approximate instruction has no fixed bits.
+        let op = self.random.pick(ScalarOp::ALL).exact();
         if matches!(op, ScalarOp::Convert | ScalarOp::Bitcast) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Targets for tests of the compiler.
 
 use wengert_core::Target;
-use wengert_core::target::Workspace;
+use wengert_core::target::{Approximations, Workspace};
 
 /// A target like a GPU's: wide trees, followers of products, workspace for calls.
 /// The compiler's tests do not know the crate of the kernels, which has the true one.
@@ -27,6 +27,7 @@ pub fn gpu() -> Target {
         residual_first: true,
         lays_out: false,
         rematerializes: true,
+        approximations: Approximations::Available,
         workspace: Workspace::Promised(|_| 64 << 10),
         ..Target::cpu()
     }

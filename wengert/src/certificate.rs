@@ -21,7 +21,8 @@
 
 use crate::available_memory;
 use crate::check;
-use crate::device::Device;
+use crate::device::{Device, DeviceOptions};
+use crate::session::Session;
 use wengert_compiler::precision::Precision;
 use wengert_core::graph::{Function, Program};
 use wengert_core::{Binding, Literal, Result, interpret};
@@ -48,10 +49,28 @@ pub fn certify_on(
     binding: &Binding,
     inputs: &[Literal],
 ) -> Result<Certificate> {
+    certify_with(device, &DeviceOptions::default(), program, function, binding, inputs)
+}
+
+/// [`certify_on`] a device with options. If functions are
+/// [approximated](DeviceOptions::approximate_functions), the bound counts their errors.
+///
+/// # Errors
+/// As for [`certify_on`].
+#[track_caller]
+pub fn certify_with(
+    device: Device,
+    options: &DeviceOptions,
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    inputs: &[Literal],
+) -> Result<Certificate> {
     let bound = program.get(function)?.bind(binding)?;
     check_memory(&bound)?;
-    let computed = check::run(device, program, function, binding, inputs)?;
-    certify(&bound, inputs, &computed)
+    let approximations = Session::open_with(device, options)?.target().approximations;
+    let computed = check::run(device, options, program, function, binding, inputs)?;
+    certify(&bound, inputs, &computed, approximations)
 }
 
 /// The cheapest set of equations of `function` of `program` that a policy has to keep in f32 for an
@@ -71,12 +90,32 @@ pub fn keep_on(
     policy: &Precision,
     within: f64,
 ) -> Result<Kept> {
+    let options = DeviceOptions::default();
+    keep_with(device, &options, program, function, binding, inputs, policy, within)
+}
+
+/// [`keep_on`] a device with options.
+///
+/// # Errors
+/// As for [`keep_on`].
+#[track_caller]
+#[expect(clippy::too_many_arguments, reason = "a run and a policy are described by many things")]
+pub fn keep_with(
+    device: Device,
+    options: &DeviceOptions,
+    program: &Program,
+    function: &str,
+    binding: &Binding,
+    inputs: &[Literal],
+    policy: &Precision,
+    within: f64,
+) -> Result<Kept> {
     let function = program.get(function)?;
     check_memory(&function.bind(binding)?)?;
     let policy = &policy.for_program(program)?;
     let mut run = |function: &Function, inputs: &[Literal]| {
         let program = Program::from_functions(vec![function.clone()])?;
-        check::run(device, &program, &function.name, &Binding::new(), inputs)
+        check::run(device, options, &program, &function.name, &Binding::new(), inputs)
     };
     keep(function, binding, policy, inputs, within, &mut run)
 }

@@ -7,7 +7,7 @@
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
 use crate::available_memory;
 use crate::data::spec::random;
-use crate::device::Device;
+use crate::device::{Device, DeviceOptions};
 use crate::session::Session;
 use crate::signature::is_variable;
 use wengert_compiler::indices::watch;
@@ -258,7 +258,7 @@ pub fn device(
     inputs: &[Literal],
 ) -> Result<Finding> {
     let bound = program.get(function)?.bind(binding)?;
-    let results = run(device, program, function, binding, inputs)?;
+    let results = run(device, &DeviceOptions::default(), program, function, binding, inputs)?;
     available_memory::check(interpret::peak_bytes(&bound), || {
         format!("@{function} in the interpreter")
     })?;
@@ -282,12 +282,13 @@ pub fn device(
 #[track_caller]
 pub(crate) fn run(
     device: Device,
+    options: &DeviceOptions,
     program: &Program,
     function: &str,
     binding: &Binding,
     inputs: &[Literal],
 ) -> Result<Vec<Literal>> {
-    let mut session = Session::open(device)?;
+    let mut session = Session::open_with(device, options)?;
     let mut compiled = session.compile(program, function, binding)?;
     let bound = program.get(function)?.bind(binding)?;
     let mut given = Vec::new();

@@ -94,12 +94,18 @@ impl Session {
             memory_budget,
             check_indices,
             batch_invariant,
+            approximate_functions,
             keep_invariants,
             work_limit,
             ..
         } = *options;
-        let compile =
-            CompileOptions { memory_budget, check_indices, batch_invariant, keep_invariants };
+        let compile = CompileOptions {
+            memory_budget,
+            check_indices,
+            batch_invariant,
+            approximate_functions,
+            keep_invariants,
+        };
         let target = compile.target(&*backend)?;
         let variables = Variables(Arc::new(Mutex::new(backend.store())));
         Ok(Session { device, backend, target, variables, compile, work_limit, cache: Vec::new() })
@@ -162,7 +168,9 @@ impl Session {
         }
         let executable = {
             let mut variables = self.variables.lock();
-            let (backend, options) = (&self.backend, self.compile);
+            let (backend, mut options) = (&self.backend, self.compile);
+            // Initial values do not depend on the device.
+            options.approximate_functions &= name != INIT;
             LoadedExecutable::compile(backend, function, binding, options, &mut variables)?
         };
         Ok(Compiled { executable: Arc::new(executable), variables: self.variables.clone() })
@@ -216,7 +224,7 @@ impl Session {
     ///
     /// Errors: the plan was compiled for another target than this device; there is not enough
     /// memory; the session checks indices, which plans do not; it is batch-invariant, and the plan
-    /// is not.
+    /// is not; it approximates functions, and the plan does not.
     pub fn load_plan(&mut self, plan: Verified<Plan>) -> Result<Compiled> {
         if self.compile.check_indices {
             return Err(Diagnostic::new("a plan has no checks of its indices")
@@ -225,6 +233,10 @@ impl Session {
         if self.compile.batch_invariant && !plan.target.batch_invariant {
             return Err(Diagnostic::new("the plan was compiled without batch invariance")
                 .help("compile it with --batch-invariant, or run it without"));
+        }
+        if self.target.approximations.are_used() && !plan.target.approximations.are_used() {
+            return Err(Diagnostic::new("the plan was compiled without approximate functions")
+                .help("compile it with --approximate-functions, or run it without"));
         }
         let variables = self.variables.lock();
         let executable =

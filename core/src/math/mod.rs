@@ -1,8 +1,8 @@
-//! Elementary functions: *the* definition of the approximated scalar instructions.
+//! Elementary functions: *the* definition of the scalar instructions for them.
 //!
 //! A nest determines every bit of its result, so `exp` cannot depend on the machine's C library.
 //! The functions of [`f32`](mod@f32) and [`f64`](mod@f64) define [`ScalarOp::Exp`] and the other
-//! approximated instructions. The nest interpreter calls them element by element, the CPU
+//! elementary instructions. The nest interpreter calls them element by element, the CPU
 //! executor calls the same functions in loops over blocks, and both get the same bits on every
 //! machine. No function depends on how it is compiled: additions and multiplications are IEEE
 //! 754, a fused multiply-add is spelt `mul_add` (one instruction where the target has it, a call
@@ -153,7 +153,9 @@ pub fn polygamma(order: u32, dtype: DType) -> Option<MathProgram> {
 /// where the result is small (at their zeros).
 ///
 /// 0.5 for correctly rounded instructions; 0 for exact ones and those that only move bits. `None`
-/// for a dtype on which the instruction is not defined.
+/// for a dtype on which the instruction is not defined. The bound of an
+/// [approximate instruction](crate::nest::approximate) is that of the exact one, whose value it has
+/// in the interpreters and on CPUs.
 pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
     use ScalarOp::*;
     if !op.class().contains(dtype) {
@@ -162,7 +164,7 @@ pub fn ulp_bound(op: ScalarOp, dtype: DType) -> Option<core::primitive::f64> {
     if !dtype.is_float() {
         return Some(0.0);
     }
-    Some(match (op, dtype) {
+    Some(match (op.exact(), dtype) {
         (Exp, DType::F32) => 1.1,
         (Expm1 | Log1p | Tanh, DType::F32) => 1.5,
         (Log, DType::F32) => 0.9,

@@ -311,7 +311,7 @@ fn f64_pow_and_atan2_are_their_programs() {
 /// The machine above and [`MathProgram::evaluate`] are two evaluators of the same program.
 #[test]
 fn a_program_evaluates_itself() {
-    for op in ScalarOp::ALL.iter().filter(|op| op.is_approximate()) {
+    for op in ScalarOp::ALL.iter().filter(|op| op.is_elementary()) {
         for dtype in [DType::F32, DType::F64] {
             let Some(program) = program(*op, dtype) else { continue };
             let mut machine = ResolvedProgram::new(program);
@@ -335,15 +335,15 @@ fn programs_are_exact_typed_and_without_waste() {
         for dtype in DType::ALL {
             let Some(program) = program(*op, dtype) else {
                 let defined = op.class().contains(dtype);
-                assert!(!op.is_approximate() || !defined, "{op:?} {dtype} lacks a program");
+                assert!(!op.is_elementary() || !defined, "{op:?} {dtype} lacks a program");
                 continue;
             };
-            assert!(op.is_approximate());
+            assert!(op.is_elementary());
             assert_eq!(program.operands, op.arity());
             let mut defined: IdVec<Reg, bool> = (0..program.operands).map(|_| false).collect();
             for instr in &program.body {
                 if let Instr::Scalar { result, op, operands } = instr {
-                    assert!(!op.is_approximate());
+                    assert!(!op.is_elementary());
                     let dtypes: Vec<DType> =
                         operands.iter().map(|r| program.registers[*r]).collect();
                     op.check(&dtypes, program.registers[*result]).expect("well typed");
@@ -364,7 +364,7 @@ fn programs_are_exact_typed_and_without_waste() {
 #[test]
 fn sizes_of_programs() {
     let sizes = |dtype: DType| {
-        let ops = ScalarOp::ALL.iter().filter(|op| op.is_approximate());
+        let ops = ScalarOp::ALL.iter().filter(|op| op.is_elementary());
         ops.filter_map(|op| Some((op.name(), program(*op, dtype)?.size()))).collect::<Vec<_>>()
     };
     assert_eq!(

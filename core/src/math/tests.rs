@@ -191,12 +191,12 @@ fn f32_functions_agree_with_sixty_digits_where_arguments_are_f32() {
 }
 
 #[test]
-fn every_approximate_instruction_has_a_bound_and_exact_ones_have_none() {
+fn every_elementary_instruction_has_a_bound_and_exact_ones_have_none() {
     for &op in ScalarOp::ALL {
         for dtype in DType::ALL {
             let bound = ulp_bound(op, dtype);
             assert_eq!(bound.is_some(), op.class().contains(dtype));
-            if op.is_approximate() {
+            if op.is_elementary() {
                 assert!(bound.is_none_or(|b| b > 0.5 && b <= 2.0));
             }
         }

@@ -36,9 +36,10 @@
 //! }
 //! ```
 //!
-//! **Numerics.** A nest determines every bit of its results except those of NaNs. Instructions
-//! follow [`scalar::ScalarOp`] and are never contracted or reassociated. A reduction follows its
-//! [`Tree`]. A prefix goes element by element. A back end chooses the schedule, never the result.
+//! **Numerics.** A nest determines every bit of its results except those of NaNs, unless it has
+//! [approximate instructions](mod@approximate). Instructions follow [`scalar::ScalarOp`] and are
+//! never contracted or reassociated. A reduction follows its [`Tree`]. A prefix goes element by
+//! element. A back end chooses the schedule, never the result.
 //! The NaN of an arithmetic instruction is unspecified, since machines differ; the interpreter
 //! gives the canonical quiet NaN.
 //!
@@ -60,6 +61,7 @@
 //! calls [`Nest::renumber`].
 
 pub mod alias;
+pub mod approximate;
 pub mod bounds;
 mod build;
 pub mod combine;

@@ -10,6 +10,8 @@ use crate::dtype::DType;
 pub enum Class {
     /// f32, f64.
     Float,
+    /// f32.
+    Single,
     /// f32, f64 and integers.
     Number,
     /// Integers and bool.
@@ -166,6 +168,16 @@ scalar_ops! {
     Convert "convert" 1 Any;
     /// The same bits as another dtype of the same size.
     Bitcast "bitcast" 1 Any;
+    /// eˣ within a [bound](super::approximate).
+    ApproxExp "approx_exp" 1 Single;
+    /// ln x within a [bound](super::approximate).
+    ApproxLog "approx_log" 1 Single;
+    /// tanh x within a [bound](super::approximate).
+    ApproxTanh "approx_tanh" 1 Single;
+    /// √x within a [bound](super::approximate).
+    ApproxSqrt "approx_sqrt" 1 Single;
+    /// x / y within a [bound](super::approximate).
+    ApproxDiv "approx_div" 2 Single;
 }
 
 impl ScalarOp {
@@ -245,9 +257,9 @@ impl ScalarOp {
         }
     }
 
-    /// Whether an implementation may differ from the exactly rounded result, within the bound of
-    /// [`crate::math`]. All other instructions are exact to the bit.
-    pub const fn is_approximate(self) -> bool {
+    /// Whether it is a function of [`crate::math`], which fixes its bits. They may differ from the
+    /// exactly rounded result within [`ulp_bound`](crate::math::ulp_bound).
+    pub const fn is_elementary(self) -> bool {
         use ScalarOp::*;
         matches!(
             self,
@@ -282,6 +294,7 @@ impl Class {
     pub const fn describe(self) -> &'static str {
         match self {
             Class::Float => "f32 or f64",
+            Class::Single => "f32",
             Class::Number => "f32, f64 or integers",
             Class::Bits => "integers or bool",
             Class::Integer => "integers",
@@ -295,6 +308,7 @@ impl Class {
         let half = dtype.is_half();
         match self {
             Class::Float => dtype.is_float() && !half,
+            Class::Single => matches!(dtype, DType::F32),
             Class::Number => (dtype.is_float() && !half) || dtype.is_integer(),
             Class::Bits => dtype.is_integer() || matches!(dtype, DType::Bool),
             Class::Integer => dtype.is_integer(),

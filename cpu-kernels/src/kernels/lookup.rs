@@ -60,6 +60,12 @@ macro_rules! kernel_of {
                 _ => Some(ternary::<Select, Boolean, u64> as Kernel),
             },
             ScalarOp::Convert | ScalarOp::Bitcast => None,
+            // The caller asks for the exact one.
+            ScalarOp::ApproxExp
+            | ScalarOp::ApproxLog
+            | ScalarOp::ApproxTanh
+            | ScalarOp::ApproxSqrt
+            | ScalarOp::ApproxDiv => None,
         }
     };
 }
@@ -176,8 +182,13 @@ macro_rules! level {
 for_each_level!(level);
 
 /// The kernel of an instruction whose last operand has `dtype`. `None` for conversions
-/// ([`convert`]) and bitcasts (moves), and if the instruction does not exist.
+/// ([`convert`]) and bitcasts (moves), and if the instruction does not exist. An approximate
+/// instruction has the kernel of the exact one.
 pub(crate) fn scalar(op: ScalarOp, dtype: DType, simd: Simd) -> Option<Kernel> {
+    if op.is_approximate() && !op.class().contains(dtype) {
+        return None;
+    }
+    let op = op.exact();
     at_level!(simd, scalar(op, dtype))
 }
 

@@ -252,6 +252,8 @@ impl Builder {
         result: DType,
     ) -> Option<Lanes> {
         let dtype = *dtypes.last()?;
+        // An approximate instruction is computed as the exact one.
+        let op = op.exact();
         match op {
             ScalarOp::Convert => return self.convert(x[0], dtype, result),
             ScalarOp::Bitcast => return self.bitcast(x[0], dtype, result),

@@ -291,7 +291,10 @@ impl Op<'_> {
 
 fn lower<'n>(nest: &'n Nest, instr: &'n Instr) -> Op<'n> {
     match instr {
-        Instr::Scalar { result, op, operands } => Op::Scalar { result: *result, op: *op, operands },
+        // An approximate instruction is computed as the exact one.
+        Instr::Scalar { result, op, operands } => {
+            Op::Scalar { result: *result, op: op.exact(), operands }
+        }
         Instr::Const { result, value } => Op::Const { result: *result, value: *value },
         Instr::Index { result, value } => match value.as_constant() {
             Some(constant) => {

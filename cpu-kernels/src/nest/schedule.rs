@@ -182,7 +182,7 @@ fn scalar_cost(op: ScalarOp) -> f64 {
         ScalarOp::Sin | ScalarOp::Cos | ScalarOp::Pow | ScalarOp::Atan2 | ScalarOp::Rem => 1.5,
         ScalarOp::Erfc | ScalarOp::ErfInv | ScalarOp::Lgamma | ScalarOp::Digamma => 4.0,
         ScalarOp::Asinh | ScalarOp::Acosh | ScalarOp::Atanh | ScalarOp::Log2 => 2.0,
-        _ if op.is_approximate() => 0.4,
+        _ if op.is_elementary() => 0.4,
         ScalarOp::Div | ScalarOp::Sqrt => 0.15,
         _ => 0.05,
     }

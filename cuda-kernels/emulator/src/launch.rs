@@ -69,6 +69,8 @@ pub struct Options {
     pub cluster: [u32; 3],
     /// When asynchronous operations take place.
     pub asynchrony: Asynchrony,
+    /// The results of approximate instructions.
+    pub approximations: Approximations,
     /// Whether and how to count instructions and accesses. A launch that is counted takes longer,
     /// and keeps the requests of a wave of blocks: 8 bytes for each line of each request to global
     /// memory, and 24 for the request.
@@ -86,8 +88,21 @@ pub enum Asynchrony {
     Seeded(u64),
 }
 
+/// The results of instructions on f32 with `.approx` or `.full`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Approximations {
+    /// The nearest number to the value of f64 arithmetic.
+    #[default]
+    Nearest,
+    /// Pseudo-random numbers within the greatest error that the PTX ISA states for the instruction,
+    /// half of them as far from the exact value as it allows. An instruction has the same result
+    /// for the same operands in every run with the same seed.
+    Seeded(u64),
+}
+
 impl Default for Options {
-    /// One thread, all checks, 20·10⁹ thread-instructions, 227 KiB of shared memory, no counts.
+    /// One thread, all checks, 20·10⁹ thread-instructions, 227 KiB of shared memory, approximations
+    /// rounded to the nearest number, no counts.
     fn default() -> Options {
         Options {
             threads: 1,
@@ -96,6 +111,7 @@ impl Default for Options {
             max_shared: 227 << 10,
             cluster: [1; 3],
             asynchrony: Asynchrony::Late,
+            approximations: Approximations::Nearest,
             count: None,
         }
     }

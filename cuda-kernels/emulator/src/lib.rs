@@ -73,7 +73,7 @@ mod semantics;
 mod tensor_map;
 
 pub use execute::Emulator;
-pub use launch::{Access, Argument, Asynchrony, Launch, Options, Statistics};
+pub use launch::{Access, Approximations, Argument, Asynchrony, Launch, Options, Statistics};
 pub use memory::{Memory, MemoryError};
 pub use module::{Kernel, Module, NoKernel, Parameter};
 pub use parse::ParseError;

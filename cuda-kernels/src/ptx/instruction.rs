@@ -27,6 +27,12 @@ spelled! {
     Exp2 "ex2.approx.ftz";
     /// The binary logarithm of an f32, within 2⁻²² near 1; subnormal numbers are flushed to zero.
     Log2 "lg2.approx.ftz";
+    /// The binary logarithm of an f32, within 2⁻²²: absolutely between ½ and 2, else relatively.
+    ApproximateLog2 "lg2.approx";
+    /// tanh of an f32, within 2⁻¹¹ relatively.
+    ApproximateTanh "tanh.approx";
+    /// The square root of an f32, within 2⁻²³ relatively.
+    ApproximateSqrt "sqrt.approx";
     /// 1 / x of an f32, within 1 ulp; subnormal numbers are flushed to zero.
     ApproximateReciprocal "rcp.approx.ftz";
     /// Number of one bits; the result is 32 bits wide.
@@ -49,6 +55,8 @@ spelled! {
     MulHigh "mul.hi";
     /// x / y.
     Div "div";
+    /// x / y of f32, within 2 ulp.
+    ApproximateDiv "div.full";
     /// Integer remainder.
     Rem "rem";
     /// The minimum; for floats, a NaN operand is ignored.

@@ -1,4 +1,4 @@
-//! Approximated functions, with the bits of [`wengert_core::math`].
+//! Elementary functions, with the bits of [`wengert_core::math`].
 //!
 //! A function is a straight-line program of exact instructions ([`math::program`]). Short
 //! programs are inlined, where several of them are in flight together. Long ones, which work in

@@ -11,9 +11,13 @@
 //! over −1, NaN in the minimum of f64, NaN to a 64-bit integer. A conversion that PTX lacks as a
 //! single rounding goes through *rounding to odd* (see `convert`).
 //!
-//! **Approximated functions** are those of [`wengert_core::math`], with the same bits as on every
+//! **Elementary functions** are those of [`wengert_core::math`], with the same bits as on every
 //! target (see `function`).
+//!
+//! **Approximate instructions** have errors within their bounds, and no other code has (see
+//! `approximate`).
 
+mod approximate;
 mod arithmetic;
 mod convert;
 mod function;
@@ -90,7 +94,8 @@ pub fn assign_constant(code: &mut Code, register: Reg, value: Scalar) {
 /// About how many instructions of the machine one of these is.
 pub fn cost(op: ScalarOp, dtype: DType) -> usize {
     match op {
-        _ if op.is_approximate() => function::cost(op, dtype),
+        _ if op.is_elementary() => function::cost(op, dtype),
+        _ if op.is_approximate() => approximate::cost(op),
         ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 10,
         _ => 1,
     }
@@ -99,7 +104,7 @@ pub fn cost(op: ScalarOp, dtype: DType) -> usize {
 /// The instructions that compute `op`; the result is in a new register. Dtypes are such that
 /// [`ScalarOp::check`] passes.
 ///
-/// Errors: an approximated function that has no program for the dtype.
+/// Errors: an elementary function that has no program for the dtype.
 pub fn emit(
     code: &mut Code,
     functions: &mut Functions,
@@ -111,8 +116,11 @@ pub fn emit(
     let Some(dtype) = dtypes.last().copied() else {
         return Err(Diagnostic::new(format!("`{}` has no operands", op.name())));
     };
-    if op.is_approximate() {
+    if op.is_elementary() {
         return function::emit(code, functions, op, dtype, operands);
+    }
+    if op.is_approximate() {
+        return Ok(approximate::emit(code, op, operands));
     }
     Ok(match op {
         ScalarOp::Convert => convert::convert(code, dtype, result, operands[0]),

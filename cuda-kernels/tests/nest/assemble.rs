@@ -50,7 +50,7 @@ fn the_table_of_scalar_instructions_assembles() {
     let table = sources::scalar_table().into_iter();
     let nests: Vec<_> = table
         .filter(|(op, d, _)| {
-            !op.is_approximate() || math::program(*op, *d.last().unwrap()).is_some()
+            !op.is_elementary() || math::program(*op, *d.last().unwrap()).is_some()
         })
         .map(|(op, operands, result)| {
             (sources::scalar_nest(op, &operands, result, 1000), Options::default())

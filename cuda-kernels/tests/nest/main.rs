@@ -2,6 +2,7 @@
 //! interpreter.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not helpers.
 
+mod approximate;
 mod assemble;
 mod emulate;
 mod lowered;

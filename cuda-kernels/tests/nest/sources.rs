@@ -42,10 +42,11 @@ pub fn random_nests(seeds: std::ops::Range<u64>) -> Vec<(u64, Nest)> {
     seeds.filter_map(|seed| Some((seed, nests::nest(&mut Random(seed))?))).collect()
 }
 
-/// The table of scalar instructions: the dtypes of the operands and of the result.
+/// The table of scalar instructions whose bits are fixed: the dtypes of the operands and of the
+/// result.
 pub fn scalar_table() -> Vec<(ScalarOp, Vec<DType>, DType)> {
     let mut table = Vec::new();
-    for op in ScalarOp::ALL {
+    for op in ScalarOp::ALL.iter().filter(|op| !op.is_approximate()) {
         for dtype in DType::IN_KERNELS {
             let mut operands = vec![dtype; op.arity()];
             if *op == ScalarOp::Select {
@@ -229,12 +230,13 @@ pub fn special_operands(operands: &[DType]) -> Vec<Literal> {
     operands.iter().zip(&columns).map(literal).collect()
 }
 
-/// True if every approximate function of the nest has a program.
+/// True if every elementary function of the nest has a program, and every bit is fixed.
 pub fn is_supported(nest: &Nest) -> bool {
     nest.phases.iter().flat_map(|p| &p.body).all(|instr| match instr {
-        Instr::Scalar { op, operands, .. } if op.is_approximate() => {
+        Instr::Scalar { op, operands, .. } if op.is_elementary() => {
             math::program(*op, nest.registers[operands[0]]).is_some()
         }
+        Instr::Scalar { op, .. } => !op.is_approximate(),
         _ => true,
     })
 }

@@ -31,7 +31,7 @@
 //! An element of an integer array may be uncertain. It is then a [`Bounded`] in that array, in
 //! place of bits: the integers within the error of its value.
 
-use super::functions::{MONOTONE, has_pole};
+use super::functions::{Approximation, MONOTONE, QUOTIENT, approximation, has_pole};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use wengert_core::graph::Equation;
@@ -40,6 +40,8 @@ use wengert_core::{DType, LocationId, Result, Scalar, TensorType};
 
 thread_local! {
     static DOUBT: Cell<bool> = const { Cell::new(false) };
+    /// Whether kernels have approximate instructions.
+    static APPROXIMATE: Cell<bool> = const { Cell::new(false) };
     /// The equations at which a bound was lost. An [`Origin`] is a position here, plus one.
     static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
 }
@@ -48,6 +50,9 @@ thread_local! {
 /// [`wengert_core::math::ulp_bound`] is 2 ULP, and some ops apply a few more instructions to the
 /// result of such a function.
 const FUNCTION: f64 = 16.0;
+
+/// A unit roundoff between those of f64 and of f32.
+const F64_UNIT: f64 = 1e-12;
 
 /// Factor for products of errors. The bounds are correct to first order, and this factor covers the
 /// higher orders.
@@ -103,6 +108,14 @@ pub(super) fn watch<T>(f: impl FnOnce() -> T) -> (T, bool) {
     let before = DOUBT.replace(false);
     let result = f();
     (result, DOUBT.replace(before))
+}
+
+/// Runs `f`, with bounds for kernels that have approximate instructions or not.
+pub(super) fn with_approximations<T>(are_used: bool, f: impl FnOnce() -> T) -> T {
+    let before = APPROXIMATE.replace(are_used);
+    let result = f();
+    APPROXIMATE.set(before);
+    result
 }
 
 /// Forgets the places of earlier runs.
@@ -184,9 +197,19 @@ impl Bounded {
         self.error + self.terms * (self.unit * (self.size + self.error) + self.underflow())
     }
 
+    /// What approximate instructions add to the error of a function at this number. Those of f64
+    /// are exact.
+    fn approximation(&self, name: &str) -> Approximation {
+        let size = self.value.abs() + self.error;
+        match APPROXIMATE.get() && self.unit > F64_UNIT {
+            true => approximation(name, if size.is_nan() { f64::INFINITY } else { size }),
+            false => Approximation::default(),
+        }
+    }
+
     /// The least positive number of the arithmetic.
     fn underflow(&self) -> f64 {
-        if self.unit > 1e-12 { 1e-44 } else { 5e-324 }
+        if self.unit > F64_UNIT { 1e-44 } else { 5e-324 }
     }
 
     /// The least value of a machine.
@@ -312,7 +335,11 @@ impl Real for Bounded {
         let (unit, origin) = (x.unit.max(y.unit), x.origin_with(&y));
         // A quotient without an error is exact if it is infinite or NaN.
         let error = if x.error + y.error == 0.0 { 0.0 } else { error };
-        Ok(Bounded::new(quotient, error, quotient.abs(), 1.0, unit, origin).at_least(least))
+        let widest = if x.unit > y.unit { x } else { y };
+        let Approximation { relative, absolute } = widest.approximation(QUOTIENT);
+        let (error, terms) = (error + absolute, 1.0 + relative / unit);
+        Ok(Bounded::new(quotient, error, quotient.abs(), terms, unit, origin)
+            .at_least(if least < 0.0 { least } else { (least - absolute).max(0.0) }))
     }
     fn neg(&self) -> Self {
         Bounded { value: -self.value, least: f64::NEG_INFINITY, ..*self }
@@ -354,7 +381,11 @@ impl Real for Bounded {
                 flat = x.error * x.error;
             }
         }
-        Ok(Bounded::new(value, spread + flat, value.abs(), FUNCTION, x.unit, x.origin)
+        let Approximation { relative, absolute } = x.approximation(name);
+        let terms = FUNCTION + relative / x.unit;
+        // The sign of an approximate result is that of the exact one.
+        let least = if least < 0.0 { least } else { (least - absolute).max(0.0) };
+        Ok(Bounded::new(value, spread + flat + absolute, value.abs(), terms, x.unit, x.origin)
             .at_least(least))
     }
     fn apply2(&self, other: &Self, name: &str, f: impl Fn(f64, f64) -> f64) -> Result<Self> {

@@ -9,8 +9,10 @@
 //! | first-order estimate | the sum of the effects of all roundings, to first order | [`first_order`](first_order()) |
 //! | observed error | what one machine gives, beside the function in f64 | [`Deviation`] |
 //!
-//! The bound holds for every order of sums, and is often thousands of times the observed error. The
-//! estimate says which equations contribute. The observed error is that of one run.
+//! The bound holds for every order of sums, and is often thousands of times the observed error. If
+//! the machine has [approximate instructions](wengert_core::nest::approximate), it counts their
+//! greatest errors. The estimate says which equations contribute; it counts roundings only. The
+//! observed error is that of one run.
 //! [`keep`](keep()) chooses equations to keep in f32 in mixed precision.
 
 mod bounded;
@@ -32,6 +34,7 @@ pub use worst_case::{Bounds, worst_case};
 use observed::relative;
 use std::collections::BTreeMap;
 use wengert_core::graph::{Function, OutputRole};
+use wengert_core::target::Approximations;
 use wengert_core::{Diagnostic, Literal, Location, LocationId, Result, TensorType};
 
 /// What is known about the errors of a function at some inputs.
@@ -101,7 +104,7 @@ pub struct Contribution {
 }
 
 /// The certificate of a function (without dimension variables) at some inputs. `computed` are the
-/// outputs that a machine gave for them.
+/// outputs that a machine gave for them, on a target with these approximations.
 ///
 /// # Errors
 /// Those of the interpreter. An output has another shape than the function says.
@@ -109,9 +112,10 @@ pub fn certify(
     function: &Function,
     inputs: &[Literal],
     computed: &[Literal],
+    approximations: Approximations,
 ) -> Result<Certificate> {
     let exact = reference(function, inputs)?;
-    let bounds = worst_case(function, inputs)?;
+    let bounds = worst_case(function, inputs, approximations)?;
     let (estimates, no_estimate) = match first_order(function, inputs) {
         Ok(estimates) => (Some(estimates), None),
         Err(error) => (None, Some(error)),

@@ -3,6 +3,7 @@
 use super::bounded::{self, Bounded, Place};
 use wengert_core::graph::Function;
 use wengert_core::interpret::{self, Array, Cell, Cells};
+use wengert_core::target::Approximations;
 use wengert_core::{Literal, Result};
 
 /// The outputs of a function at some inputs, with bounds of their errors.
@@ -48,12 +49,21 @@ impl Bounds {
 /// equation, and adds in any order. Processors with AVX512-BF16 treat operands of bf16 below 2⁻¹²⁶
 /// as 0; the bound does not cover that.
 ///
+/// If `approximations` are used, the bound counts the greatest errors of
+/// [approximate instructions](wengert_core::nest::approximate) for all functions that have one.
+///
 /// # Errors
 /// Those of the interpreter.
-pub fn worst_case(function: &Function, inputs: &[Literal]) -> Result<Bounds> {
+pub fn worst_case(
+    function: &Function,
+    inputs: &[Literal],
+    approximations: Approximations,
+) -> Result<Bounds> {
     bounded::forget_places();
     let arrays = inputs.iter().map(given).collect::<Result<Vec<Array<Bounded>>>>()?;
-    let outputs = interpret::evaluate_over(&function.body, &function.locations, &arrays)?;
+    let outputs = bounded::with_approximations(approximations.are_used(), || {
+        interpret::evaluate_over(&function.body, &function.locations, &arrays)
+    })?;
     Ok(Bounds { outputs })
 }
 

@@ -3,7 +3,7 @@
 use super::graph::{GraphPass, Step};
 use super::kernels::{self, KernelPass};
 use crate::pass::{Keeps, Pass};
-use crate::{calls, fuse, memory, pitches, rewrite};
+use crate::{approximate, calls, fuse, memory, pitches, rewrite};
 
 /// All passes in their order.
 pub(crate) struct Pipeline {
@@ -232,6 +232,16 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
                 if unit.shared.fuse && unit.shared.target.row_alignment > 1 {
                     pitches::pad(&mut unit.kernels, unit.shared.target.row_alignment as usize);
                 }
+                Ok(())
+            },
+        },
+        Pass {
+            name: "approximate",
+            doc: "Replaces functions of f32 in nests by approximate instructions, on targets that \
+                  have some and are asked for them.",
+            keeps: Keeps::Value,
+            run: |unit| {
+                approximate::approximate(&mut unit.kernels, unit.shared.target);
                 Ok(())
             },
         },

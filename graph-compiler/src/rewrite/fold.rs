@@ -212,7 +212,7 @@ impl ElementContext for Evaluation<'_> {
     }
 
     fn scalar(&mut self, op: ScalarOp, operands: &[Reg]) -> Reg {
-        self.approximate |= op.is_approximate();
+        self.approximate |= op.is_elementary();
         let values: Vec<Scalar> = operands.iter().map(|r| self.get(*r)).collect();
         let dtypes: Vec<DType> = values.iter().map(|s| s.dtype()).collect();
         let last = dtypes[dtypes.len() - 1];

@@ -4,6 +4,7 @@ use crate::{f32s, function};
 use wengert_compiler::certificate::{Deviation, Norm, certify, first_order, reference};
 use wengert_compiler::kernels::interpret as kernels;
 use wengert_compiler::pipeline::{Options, compile_kernels};
+use wengert_core::target::Approximations;
 use wengert_core::{DType, Literal, Target, interpret};
 use wengert_testing::naive;
 
@@ -98,7 +99,7 @@ fn contributions_name_lines() {
     }";
     let (function, inputs) = (function(text), [Literal::from(1.0f32)]);
     let computed = interpret::run(&function, &inputs).unwrap();
-    let certificate = certify(&function, &inputs, &computed).unwrap();
+    let certificate = certify(&function, &inputs, &computed, Approximations::None).unwrap();
     let first = &certificate.contributions[0];
     assert_eq!((first.op, first.output.as_str()), ("convert_element_type", "y"));
     assert!(first.location.to_string().starts_with("test.ir:3:"), "{first:?}");

@@ -18,6 +18,7 @@ use wengert_compiler::kernels::interpret as kernels;
 use wengert_compiler::pipeline::{Options, compile_kernels};
 use wengert_compiler::precision::Precision;
 use wengert_core::graph::{Function, parse_program};
+use wengert_core::target::Approximations;
 use wengert_core::{DType, Literal, Target, interpret};
 use wengert_testing::{Random, functions, naive};
 
@@ -138,7 +139,7 @@ fn no_machine_exceeds_the_bound() {
         for (function, seen) in both.into_iter().take(1 + usize::from(is_mixed)) {
             let is_f64 = function.body.values.iter().any(|(_, ty)| ty.dtype == DType::F64);
             let computed = interpret::run(function, &inputs).unwrap();
-            let certificate = certify(function, &inputs, &computed).unwrap();
+            let certificate = certify(function, &inputs, &computed, Approximations::None).unwrap();
             wrong.extend(seen.note(&certificate, is_f64).map(|w| (seed, "interpreter", w)));
             // The same bounds, for kernels.
             let target = Target::cpu();
@@ -189,9 +190,12 @@ fn a_wrong_machine_is_found() {
     let (function, inputs) = (function(text), [f32s(&[1.0, 2.0])]);
     let mut seen = Seen::default();
     let right = interpret::run(&function, &inputs).unwrap();
-    assert!(seen.note(&certify(&function, &inputs, &right).unwrap(), false).is_none());
+    assert!(
+        seen.note(&certify(&function, &inputs, &right, Approximations::None).unwrap(), false)
+            .is_none()
+    );
     let values = right[0].as_slice::<f32>().unwrap();
     let wrong = [f32s(&[values[0], values[1] * (1.0 + 4e-6)])];
-    let certificate = certify(&function, &inputs, &wrong).unwrap();
+    let certificate = certify(&function, &inputs, &wrong, Approximations::None).unwrap();
     assert!(seen.note(&certificate, false).is_some());
 }

@@ -3,6 +3,7 @@
 
 use wengert_compiler::certificate::worst_case;
 use wengert_core::graph::{Function, parse_program};
+use wengert_core::target::Approximations;
 use wengert_core::{Literal, interpret};
 
 fn function(text: &str) -> Function {
@@ -11,7 +12,7 @@ fn function(text: &str) -> Function {
 
 /// The value of the only element, and the bound of its error.
 fn one(text: &str, inputs: &[Literal]) -> Option<(f64, f64)> {
-    let bounds = worst_case(&function(text), inputs).unwrap();
+    let bounds = worst_case(&function(text), inputs, Approximations::None).unwrap();
     let error = bounds.error(0).ok()?;
     Some((bounds.outputs[0].cells[0].real().value, error))
 }
@@ -122,7 +123,7 @@ fn the_place_where_a_bound_is_lost_is_known() {
         return %2, %0
     }";
     let function = function(text);
-    let bounds = worst_case(&function, &[f32s(&[1.0, -1.0])]).unwrap();
+    let bounds = worst_case(&function, &[f32s(&[1.0, -1.0])], Approximations::None).unwrap();
     let place = bounds.error(0).unwrap_err().unwrap();
     assert_eq!(place.op, "log");
     assert!(function.locations.origin(place.location).to_string().starts_with("test.ir:3:"));

@@ -14,6 +14,7 @@ use wengert_core::call::Call;
 use wengert_core::graph::{Function, InputRole, OutputRole, verify};
 use wengert_core::interpret::{self, Array};
 use wengert_core::plan;
+use wengert_core::target::Approximations;
 use wengert_core::{Binding, Literal, Result, Scalar, Target};
 use wengert_testing::naive;
 
@@ -239,7 +240,10 @@ fn run(kernels: &Kernels, inputs: &[Literal], execute: &mut Execute<'_>) -> Resu
 }
 
 fn bounded(function: &Function, inputs: &[Literal]) -> Option<Vec<Array<Bounded>>> {
-    worst_case(function, inputs).ok().filter(Bounds::is_complete).map(|bounds| bounds.outputs)
+    worst_case(function, inputs, Approximations::None)
+        .ok()
+        .filter(Bounds::is_complete)
+        .map(|bounds| bounds.outputs)
 }
 
 /// Asserts equal bits. Any two NaNs are equal.

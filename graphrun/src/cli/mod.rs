@@ -15,7 +15,7 @@ mod report;
 mod reports;
 mod run;
 
-use crate::policy::PrecisionArgs;
+use crate::policy::{FunctionsArgs, PrecisionArgs};
 pub use bench::*;
 use clap::{Args, Parser, Subcommand};
 pub use data::*;
@@ -235,6 +235,9 @@ pub struct DeviceArgs {
     /// of a batch, of tokens of a prompt. This costs time where there are few rows.
     #[arg(long)]
     pub batch_invariant: bool,
+    /// The elementary functions.
+    #[command(flatten)]
+    pub functions: FunctionsArgs,
     /// GPUs: launch each kernel separately, without a captured CUDA graph.
     #[arg(long)]
     pub no_capture: bool,

@@ -1,7 +1,7 @@
 //! Arguments of `profile`.
 
 use super::FunctionArgs;
-use crate::policy::PrecisionArgs;
+use crate::policy::{FunctionsArgs, PrecisionArgs};
 use clap::Args;
 
 /// Arguments of `profile`.
@@ -13,6 +13,9 @@ pub struct ProfileArgs {
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
+    /// The elementary functions.
+    #[command(flatten)]
+    pub functions: FunctionsArgs,
     /// The GPU: a100, a100-40gb, a6000, b200, h100, h200, l4, rtx4090, rtx5090. Its figures and
     /// their sources are in the documentation of the crate wengert-machine.
     #[arg(long, value_name = "GPU")]

@@ -1,7 +1,7 @@
 //! Arguments of the commands that print, check and test.
 
 use super::{CaseArgs, FunctionArgs, ModelArgs, ValueArgs, bytes, positive};
-use crate::policy::PrecisionArgs;
+use crate::policy::{FunctionsArgs, PrecisionArgs};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -50,6 +50,9 @@ pub struct DumpArgs {
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
+    /// The elementary functions.
+    #[command(flatten)]
+    pub functions: FunctionsArgs,
     /// Stage of compilation to print.
     #[arg(long, value_enum, default_value = "graph")]
     pub stage: Stage,
@@ -110,6 +113,9 @@ pub struct CertificateArgs {
     /// Device whose results are compared: cpu, cuda[:N], emulator, interpreter.
     #[arg(long, default_value = "cpu")]
     pub device: String,
+    /// The elementary functions.
+    #[command(flatten)]
+    pub functions: FunctionsArgs,
     /// With --precision: find the cheapest set of equations to keep in f32 for an observed error of
     /// at most E, relative to the greatest magnitude of each output. The certificate is that of the
     /// function with these equations in f32.

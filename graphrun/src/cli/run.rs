@@ -5,7 +5,7 @@ use super::{
     DeviceArgs, FindRateArgs, FunctionArgs, MonitoringArgs, ReadingArgs, SetArgs, SourceArgs,
     ValueArgs, bytes,
 };
-use crate::policy::PrecisionArgs;
+use crate::policy::{FunctionsArgs, PrecisionArgs};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -219,6 +219,9 @@ pub struct CompileArgs {
     /// The bits of a row do not depend on the number of rows that are computed with it.
     #[arg(long)]
     pub batch_invariant: bool,
+    /// The elementary functions.
+    #[command(flatten)]
+    pub functions: FunctionsArgs,
     /// Limit on the total memory of the plan: bytes, or 3MiB, 1.5GiB, or `none` for unlimited. With
     /// several limits, the file has a plan for each, and a run uses the fastest that fits. A limit
     /// gets no plan of its own if the plan for a larger limit also fits in it.

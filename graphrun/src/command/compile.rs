@@ -12,7 +12,7 @@ use wengert::{atomic, diagnostic, format, target};
 pub fn run(args: &CompileArgs, console: &mut Console<'_>) -> Outcome {
     let source = Source::of(&args.function, console)?.in_precision(&args.precision)?;
     let function = source.function()?;
-    let mut target = target(&args.target)?;
+    let mut target = args.functions.of(target(&args.target)?);
     if args.batch_invariant {
         target = target.with_batch_invariance();
     }

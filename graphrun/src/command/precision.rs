@@ -7,16 +7,18 @@ use crate::source::Source;
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
 use wengert::certificate::{
-    Certificate, Contribution, Figure, Kept, KeptEquation, Norm, Output, certify_on, keep_on,
+    Certificate, Contribution, Figure, Kept, KeptEquation, Norm, Output, certify_with, keep_with,
 };
 use wengert::core::graph::OutputRole;
-use wengert::{Binding, Device, Diagnostic};
+use wengert::{Binding, Device, DeviceOptions, Diagnostic};
 
 /// Certifies the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
 pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     let mut source = Source::of(&args.case.function, console)?;
     let device: Device = args.device.parse()?;
+    let approximate_functions = args.functions.approximate_functions;
+    let options = &DeviceOptions { approximate_functions, ..DeviceOptions::default() };
     let mut kept = None;
     if let Some(within) = args.within {
         let policy = args.case.precision.policy()?.ok_or_else(|| {
@@ -29,7 +31,16 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
         // Mistakes of the exceptions are those of the whole program.
         policy.apply_to_program(program)?;
         let name = &function.name;
-        kept = Some(keep_on(device, program, name, binding, &drawn.inputs, &policy, within)?);
+        kept = Some(keep_with(
+            device,
+            options,
+            program,
+            name,
+            binding,
+            &drawn.inputs,
+            &policy,
+            within,
+        )?);
     }
     source = match &kept {
         Some(kept) => source.under(&kept.policy)?,
@@ -39,7 +50,7 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     let drawn = draw_case(&source, &args.case)?;
     let (name, binding) = (&function.name, &drawn.given.binding);
     let program = &source.file()?.program;
-    let certificate = certify_on(device, program, name, binding, &drawn.inputs)?;
+    let certificate = certify_with(device, options, program, name, binding, &drawn.inputs)?;
     if args.json {
         let mut json = to_json(name, binding, &certificate, args.top);
         json["kept"] = kept.as_ref().map_or(Value::Null, |kept| kept_json(name, kept));

@@ -22,7 +22,7 @@ pub fn run(args: &ProfileArgs, console: &mut Console<'_>) -> Outcome {
     let (program, function) = (&source.file()?.program, source.function()?);
     let binding = source.binding(&args.function.binds)?;
     source.functions(&binding)?;
-    let target = target(&architecture(card)?.name())?;
+    let target = args.functions.of(target(&architecture(card)?.name())?);
     let options = pipeline::Options::default();
     let plan = pipeline::compile(program, &function.name, &binding, &target, &options)?;
     let options = Options { blocks: args.blocks, library: !args.no_library, waves: true };

@@ -29,6 +29,12 @@ pub struct DeviceOptions {
     /// and neither they nor reductions are split for more parallelism, which costs time where there
     /// are few rows. Without it, the same compiled shape gives the same bits.
     pub batch_invariant: bool,
+    /// Whether GPUs may compute `exp`, `log`, `tanh`, `sqrt` and quotients of f32 by approximate
+    /// instructions, with the errors that [`wengert_core::nest::approximate`] states, where their
+    /// own code computes them: not in attention and other calls. Halves are computed in f32.
+    /// Results then differ from other devices' in these errors. It has no effect on initial values
+    /// of variables, and none on devices without such instructions: the CPU and the interpreter.
+    pub approximate_functions: bool,
     /// Most bytes of all memory that a function may take: its variables, inputs, outputs,
     /// constants and arena. Where its plan would take more, results are recomputed instead of
     /// kept; the bits are the same. A function that cannot run within the budget is an error.
@@ -61,6 +67,7 @@ impl Default for DeviceOptions {
             autotune: false,
             fast_products: false,
             batch_invariant: false,
+            approximate_functions: false,
             memory_budget: None,
             work_limit,
             check_indices: false,

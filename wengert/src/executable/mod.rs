@@ -51,6 +51,8 @@ pub struct CompileOptions {
     pub check_indices: bool,
     /// Whether the bits of a row do not depend on the number of rows.
     pub batch_invariant: bool,
+    /// Whether nests use approximate instructions, where the target has some.
+    pub approximate_functions: bool,
     /// Whether invariants are kept.
     pub keep_invariants: bool,
 }
@@ -58,8 +60,14 @@ pub struct CompileOptions {
 impl CompileOptions {
     /// The target of a device under these options.
     pub fn target(self, backend: &dyn Backend) -> Result<Target> {
-        let target = backend.target()?;
-        Ok(if self.batch_invariant { target.with_batch_invariance() } else { target })
+        let mut target = backend.target()?;
+        if self.batch_invariant {
+            target = target.with_batch_invariance();
+        }
+        if self.approximate_functions {
+            target = target.with_approximate_functions();
+        }
+        Ok(target)
     }
 }
 

@@ -3,6 +3,7 @@
 //! because one archive takes them to machines with a GPU (`ci/gpu/pack`).
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
+mod approximate;
 mod attention;
 mod batch_invariance;
 mod followers;

@@ -2,7 +2,8 @@
 //!
 //! [`evaluator`] picks a function of bits for an instruction and its dtypes, once. The nest
 //! interpreter calls it for every element, and constant folding calls it through [`evaluate`].
-//! Approximated functions are those of [`crate::math`].
+//! Elementary functions are those of [`crate::math`]. An
+//! [approximate instruction](super::approximate) has the value of the exact function.
 //!
 //! A NaN result of float arithmetic becomes the canonical quiet NaN, so runs can be compared by
 //! bits. `select`, `bitcast`, and conversions to the same dtype move bits unchanged.
@@ -163,6 +164,7 @@ pub fn evaluate(op: ScalarOp, operands: &[Scalar], result: DType) -> Scalar {
 pub fn evaluator(op: ScalarOp, operands: &[DType], result: DType) -> Option<Evaluator> {
     op.check(operands, result).ok()?;
     let dtype = *operands.last()?;
+    let op = op.exact();
     match op {
         ScalarOp::Select => return Some(|[first, yes, no]| if first != 0 { yes } else { no }),
         ScalarOp::Bitcast => return Some(|[x, ..]| x),

@@ -4,6 +4,7 @@ use super::Machine;
 use super::address::{from_generic, window};
 use super::block::Common;
 use super::warp::{Next, Warp, lanes};
+use crate::Approximations;
 use crate::decode::program::{Boolean, Comparison, Instruction, Op, Operand, Property};
 use crate::parse::syntax::{Space, Special};
 use crate::sanitize::{Fault, FaultKind};
@@ -50,12 +51,13 @@ impl Warp {
                 let cut = if *bits == 64 { u64::MAX } else { (1 << bits) - 1 };
                 let mut result = [0; WARP];
                 for lane in lanes(active) {
-                    result[lane] = scalar.evaluate([
-                        inputs[0][lane],
-                        inputs[1][lane],
-                        inputs[2][lane],
-                        inputs[3][lane],
-                    ]) & cut;
+                    let operands = inputs.map(|row| row[lane]);
+                    let value = scalar.evaluate(operands);
+                    result[lane] = cut
+                        & match machine.options.approximations {
+                            Approximations::Nearest => value,
+                            Approximations::Seeded(seed) => scalar.deviate(operands, value, seed),
+                        };
                 }
                 self.set_any(i.outputs[0], active, &result);
             }

@@ -12,7 +12,7 @@
 //!   `0xfff8000000000000` (f64).
 //! - `ex2 lg2 sin cos tanh rcp rsqrt sqrt div`, with `.approx` or `.full`, give the value of f64
 //!   arithmetic, rounded once. Hardware differs from that within the bounds that the PTX ISA
-//!   states.
+//!   states. On f32, so does the emulator on request ([`crate::Approximations`]).
 //! - Integer division by zero gives all ones, and so does its remainder.
 
 pub(crate) mod approximate;

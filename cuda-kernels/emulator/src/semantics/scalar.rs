@@ -86,6 +86,21 @@ pub(crate) enum HalvesInteger {
 }
 
 impl Scalar {
+    /// A result of an approximate instruction on f32, other than the nearest one: see
+    /// [`crate::Approximations`]. All other results are `nearest`.
+    pub(crate) fn deviate(self, [a, b, ..]: [u64; 4], nearest: u64, seed: u64) -> u64 {
+        let (x, y) = (a as u32, b as u32);
+        match self {
+            Scalar::Approximate(function, F32, flush) => {
+                approximate::deviate(function, flush, x, nearest as u32, seed).into()
+            }
+            Scalar::DivideApproximately { flush } => {
+                approximate::deviate_quotient(flush, [x, y], nearest as u32, seed).into()
+            }
+            _ => nearest,
+        }
+    }
+
     /// The result's bits, to be truncated to the register's width.
     pub(crate) fn evaluate(self, [a, b, c, d]: [u64; 4]) -> u64 {
         let (x, y, z, w) = (a as u32, b as u32, c as u32, d as u32);

@@ -25,12 +25,19 @@ pub fn run(args: &DumpArgs, console: &mut Console<'_>) -> Outcome {
     let binding = source.binding(&args.function.binds)?;
     let options = options(args)?;
     let usual = if matches!(args.stage, Stage::Ptx | Stage::Kernels) { "sm_90" } else { "cpu" };
-    let target = target(args.target.as_deref().unwrap_or(usual))?;
+    let target = args.functions.of(target(args.target.as_deref().unwrap_or(usual))?);
     if let Contents::Plan(plans) = &source.contents {
         match args.stage {
             _ if args.memory_budget.is_some() => {
                 return Err(diagnostic!("`{}` is compiled", source.path.display())
                     .help("a budget is for the compiler: give the .graph or .ir file")
+                    .into());
+            }
+            _ if args.functions.approximate_functions => {
+                return Err(diagnostic!("`{}` is compiled", source.path.display())
+                    .help(
+                        "--approximate-functions is for the compiler: give the .graph or .ir file",
+                    )
                     .into());
             }
             Stage::Plan => plans.iter().try_for_each(|plan| print_plan(plan, args, console))?,

@@ -65,8 +65,8 @@ pub use rule::rule;
 use super::cut::Case;
 use super::index;
 use super::walk::{Flow, Visit, walk};
-use crate::Device;
 use crate::check;
+use crate::{Device, DeviceOptions};
 use wengert_core::graph::{Body, Function, Program};
 use wengert_core::{Binding, Literal, Result};
 
@@ -129,6 +129,13 @@ fn is_given(body: &Body, number: usize) -> bool {
 pub fn on(device: Device) -> impl Fn(&Function, &[Literal]) -> Result<Vec<Literal>> {
     move |function, inputs| {
         let program = Program::from_functions(vec![function.clone()])?;
-        check::run(device, &program, &function.name, &Binding::new(), inputs)
+        check::run(
+            device,
+            &DeviceOptions::default(),
+            &program,
+            &function.name,
+            &Binding::new(),
+            inputs,
+        )
     }
 }
