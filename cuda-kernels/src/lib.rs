@@ -12,6 +12,7 @@
 pub mod architecture;
 pub mod assembly;
 pub mod call;
+pub mod condition;
 pub mod driver;
 pub mod executable;
 pub mod lowered;

@@ -57,6 +57,11 @@ impl Region {
 pub struct Counters(Vec<u64>);
 
 impl Counters {
+    /// Sets the counter of a loop.
+    pub(super) fn set(&mut self, counter: usize, value: u64) {
+        self.0[counter] = value;
+    }
+
     /// The region of a place now.
     #[inline]
     pub fn region(&self, place: &Place) -> Region {
@@ -194,7 +199,7 @@ impl<R: StepRunner> Walk<'_, R> {
             }
             let spent = self.allowance.spend(STEP);
             self.located(step, spent)?;
-            self.counters.0[counter] = if reverse { count - 1 - n } else { n };
+            self.counters.set(counter, if reverse { count - 1 - n } else { n });
             self.actions(body)?;
         }
         Ok(())

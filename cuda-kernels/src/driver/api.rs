@@ -11,9 +11,12 @@
 //! - A table can be filled with other functions, so that everything above it is tested on
 //!   machines without a GPU (`fake`).
 //!
+//! Functions that older drivers lack are in tables of their own, such as [`ConditionalApi`]. A
+//! driver without them is used without what they do.
+//!
 //! Names carry the suffix that they have in the library (`cuMemAlloc_v2`): without it, the name
-//! is that of an older function. All of them are exported by every driver since CUDA 12.0, so
-//! cudarc's version feature decides only which constants have names.
+//! is that of an older function. Those of [`DriverApi`] are exported by every driver since CUDA
+//! 12.0, so cudarc's version feature decides only which constants have names.
 
 use super::blas::Lt;
 use super::error::{Cause, DeviceError};
@@ -119,6 +122,7 @@ table! {
     fn cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     fn cuStreamDestroy_v2(stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
     fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
@@ -160,6 +164,45 @@ table! {
     );
 }
 
+table! {
+    /// Functions of `libcuda.so.1` since CUDA 12.3: graphs that are made of parts, and conditional
+    /// nodes.
+    ConditionalApi, sys, CUresult;
+    fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
+    fn cuStreamBeginCaptureToGraph(
+        stream: CUstream,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+        mode: CUstreamCaptureMode,
+    );
+    fn cuStreamGetCaptureInfo_v3(
+        stream: CUstream,
+        status: *mut CUstreamCaptureStatus,
+        id: *mut cuuint64_t,
+        graph: *mut CUgraph,
+        dependencies: *mut *const CUgraphNode,
+        data: *mut *const CUgraphEdgeData,
+        count: *mut usize,
+    );
+    fn cuGraphConditionalHandleCreate(
+        handle: *mut CUgraphConditionalHandle,
+        graph: CUgraph,
+        context: CUcontext,
+        value: c_uint,
+        flags: c_uint,
+    );
+    fn cuGraphAddNode_v2(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+        parameters: *mut CUgraphNodeParams,
+    );
+}
+
 /// The driver: its functions and its path. It is never unloaded, since other libraries of the
 /// process use it.
 pub struct Driver {
@@ -169,6 +212,8 @@ pub struct Driver {
     pub path: String,
     /// 1000 · major + 10 · minor of the CUDA version that the driver implements.
     pub version: u32,
+    /// Functions for conditional nodes, or why they are not used.
+    pub(super) conditional: Result<ConditionalApi, String>,
     /// cuBLASLt, after the first request ([`Driver::cublas_lt`]).
     pub(super) lt: OnceLock<Result<Arc<Lt>, Missing>>,
 }
@@ -196,6 +241,9 @@ impl Driver {
     pub(super) unsafe fn new(library: Library, path: String) -> Result<Driver, Unusable> {
         // SAFETY: the caller guarantees it; the library is never closed, see below.
         let api = unsafe { DriverApi::from_library(&library) };
+        // SAFETY: as above.
+        let conditional = unsafe { ConditionalApi::from_library(&library) };
+        let conditional = conditional.map_err(|names| format!("it lacks {}", names.join(", ")));
         // Closing it would leave dangling pointers in cuBLASLt and the driver's own threads.
         std::mem::forget(library);
         let api = api.map_err(|names| Unusable::Lacks(names.join(", ")))?;
@@ -203,7 +251,10 @@ impl Driver {
         // SAFETY: the pointer is valid for a write; this function may be called before `cuInit`.
         let code = unsafe { api.cuDriverGetVersion(&mut version) };
         match (code.code, version) {
-            (0, 1..) => Ok(Driver { api, path, version: version as u32, lt: OnceLock::new() }),
+            (0, 1..) => {
+                let (version, lt) = (version as u32, OnceLock::new());
+                Ok(Driver { api, path, version, conditional, lt })
+            }
             (STUB, _) => Err(Unusable::Stub),
             (other, _) => Err(Unusable::Version(other)),
         }

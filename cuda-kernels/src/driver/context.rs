@@ -10,13 +10,14 @@
 use super::allocation::Regions;
 #[cfg(test)]
 use super::api::Driver;
+use super::conditional::Conditionals;
 use super::error::{DeviceError, Result};
 use super::graph::Capturing;
 use super::primary::{Primaries, Primary};
 use super::probe::{self, DeviceFound};
 use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUmodule, CUstream, CUstream_flags_enum};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A GPU that is open: a stream in its primary context.
 #[derive(Clone)]
@@ -32,6 +33,8 @@ pub(super) struct Context {
     regions: Mutex<Regions>,
     /// The capture in progress.
     capturing: Mutex<Option<Capturing>>,
+    /// The kernels that set conditions, as long as a plan uses them.
+    pub(super) conditionals: Mutex<Weak<Conditionals>>,
 }
 
 // SAFETY: a stream is a handle of the driver, which is thread-safe.
@@ -85,8 +88,15 @@ impl Device {
         let code = unsafe { primary.driver.api.cuStreamCreate(&mut stream, flags) };
         let found = &primary.found;
         primary.check(code, || format!("opening `cuda:{}` ({})", found.ordinal, found.name))?;
-        let (regions, capturing) = (Mutex::default(), Mutex::default());
-        Ok(Device { context: Arc::new(Context { primary, stream, regions, capturing }) })
+        Ok(Device {
+            context: Arc::new(Context {
+                primary,
+                stream,
+                regions: Mutex::default(),
+                capturing: Mutex::default(),
+                conditionals: Mutex::default(),
+            }),
+        })
     }
 
     /// The device's properties; `free` is as of the first opening in this process.
@@ -203,12 +213,33 @@ unsafe impl Sync for Event {}
 impl Event {
     /// Records the event after all work that is in the stream now. Recording it again moves it.
     pub fn record(&self) -> Result<()> {
+        self.record_in(self.device.context.stream)
+    }
+
+    /// [`record`](Self::record) in a stream of the same context, which lives.
+    pub(super) fn record_in(&self, stream: CUstream) -> Result<()> {
         let context = &*self.device.context;
         context.enter()?;
         context.not_capturing("recording an event")?;
         // SAFETY: event and stream live, and belong to the same context.
-        let code = unsafe { context.driver.api.cuEventRecord(self.handle, context.stream) };
+        let code = unsafe { context.driver.api.cuEventRecord(self.handle, stream) };
         context.check(code, || "recording an event".into())
+    }
+
+    /// Lets later work of the device's stream wait for all work that is in front of the event now.
+    pub(super) fn hold_back_device(&self) -> Result<()> {
+        self.hold_back(self.device.context.stream)
+    }
+
+    /// Lets later work of a stream of the same context, which lives, wait for all work that is in
+    /// front of the event now. An event that was never recorded is not waited for.
+    pub(super) fn hold_back(&self, stream: CUstream) -> Result<()> {
+        let context = &*self.device.context;
+        context.enter()?;
+        context.not_capturing("ordering streams")?;
+        // SAFETY: event and stream live, and belong to the same context; the flags must be 0.
+        let code = unsafe { context.driver.api.cuStreamWaitEvent(stream, self.handle, 0) };
+        context.check(code, || "ordering streams".into())
     }
 
     /// Waits until the stream has passed it; returns at once if it was never recorded. Faults of

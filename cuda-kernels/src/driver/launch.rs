@@ -14,6 +14,7 @@
 
 use super::context::Device;
 use super::error::{DeviceError, Result};
+use super::graph::Capturing;
 use super::module::Function;
 use cudarc::driver::sys::{
     CUfunction_attribute_enum as Attribute, CUlaunchAttribute, CUlaunchAttributeID,
@@ -96,7 +97,9 @@ impl Device {
         self.allow_shared(function, shared)?;
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast::<c_void>()).collect();
-        let early = function.waits() && context.driver.version >= EARLY_IN_GRAPHS;
+        // A capture decides for every kernel, also for those that do not wait.
+        let allowed = context.capturing().as_mut().is_none_or(Capturing::is_next_early);
+        let early = function.waits() && allowed && context.driver.version >= EARLY_IN_GRAPHS;
         let mut attributes = [CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],

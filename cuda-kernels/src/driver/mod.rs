@@ -5,7 +5,8 @@
 //! probe ─► Device ─┬─ allocate ─► Memory            one for state, one for the arena
 //!                  ├─ load_module ─► Module ─► Function
 //!                  ├─ launch, copy, fill, read, write
-//!                  ├─ begin_capture ─► Graph         a step as one launch
+//!                  ├─ begin_capture ─► Graph         a straight step as one launch
+//!                  ├─ begin_control_capture ─► Graph  a step with loops and branches
 //!                  ├─ Upload, Download               inputs and outputs, two buffers each
 //!                  └─ event, synchronise
 //! ```
@@ -15,8 +16,9 @@
 //! ([`probe`] reports missing ones, and nothing panics). A planned program needs few objects: one
 //! context for each GPU and process, one stream for each session, memory that is allocated once.
 //!
-//! **Order.** All work goes into the one stream of the [`Device`] and runs in that order, while
-//! the host goes on. Only [`Device::synchronise`], [`Device::read`], [`Device::write`],
+//! **Order.** All kernels and copies on the device go into the one stream of the [`Device`] and run
+//! in that order, while the host goes on. Copies of inputs and outputs have streams of their own,
+//! which events order ([`Upload`], [`Download`]). Only [`Device::synchronise`], [`Device::read`], [`Device::write`],
 //! [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], if the host is two
 //! runs ahead. Objects that the stream may still use are freed when it is done with them.
 //!
@@ -41,7 +43,9 @@
 mod allocation;
 mod api;
 pub mod blas;
+mod conditional;
 mod context;
+mod copies;
 mod error;
 mod graph;
 mod launch;
@@ -52,6 +56,7 @@ pub mod probe;
 mod staging;
 
 pub use allocation::{Address, Memory};
+pub(crate) use conditional::{Condition, Conditional, Conditionals, ControlCapture};
 pub use context::{Device, Event};
 pub use error::{Cause, DeviceError, Result, size_text};
 pub use graph::{Capture, Graph};

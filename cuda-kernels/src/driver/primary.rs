@@ -45,7 +45,7 @@ pub(super) struct Primary {
     pub(super) driver: Arc<Driver>,
     pub(super) found: DeviceFound,
     device: CUdevice,
-    handle: CUcontext,
+    pub(super) handle: CUcontext,
     /// cuBLASLt's handle, after the first request.
     lt: Mutex<Option<LtHandle>>,
     /// The fault that lost the context.

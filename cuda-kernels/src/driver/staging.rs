@@ -1,26 +1,51 @@
-//! Inputs and outputs of steps, double-buffered in pinned memory.
+//! Inputs and outputs of steps: copied beside the kernels, double-buffered in pinned memory.
 //!
 //! The GPU copies from pinned memory asynchronously. So the host may fill one buffer while the
 //! GPU still copies out of the other, or runs the step after that copy. An event after each copy
 //! says when its buffer is free again. No buffer is written or read before that:
 //! [`Upload::begin`] and [`Received::wait`] wait.
 //!
+//! Copies between host and device have streams of their own ([`super::copies`]), one for each
+//! direction and executable, so they overlap with kernels. The addresses of inputs and outputs in a
+//! captured step are fixed, and the step before may still use them. So inputs arrive in an area of
+//! their own on the device, the *landing*, and the device's stream copies them to their addresses
+//! at the beginning of the step. At its end the device's stream copies the outputs to another area,
+//! the *departure*. These copies stay on the device, at its memory's speed.
+//!
 //! ```text
-//! host    fill A │ send A, replay │ fill B │ send B, replay │ wait for A's copy, fill A …
-//! stream         │ copy A │ step 1         │ copy B │ step 2 …
+//! host     fill A │ send A, replay │ fill B │ send B, replay │ wait for A's copy, fill A …
+//! uploads         │ A to landing ●─┐        │ ○ B to landing ●─┐
+//! device                         └─○ take A ● step 1, outputs to departure ● ○ take B ● step 2 …
+//! downloads                                                  └─○ departure to host ●
 //! ```
 //!
-//! Outputs go the other way: each [`Download::request`] returns a [`Received`], and only
-//! [`Received::wait`] waits. Outputs that are dropped unread are never waited for: the next copy
-//! into their buffer is ordered after theirs in the stream. If the outputs of two runs are kept
-//! unread, the third request waits for the older ones and moves them into memory of their own.
+//! The order of the streams (● records an event, ○ waits for it):
+//!
+//! | before | after | so that |
+//! |---|---|---|
+//! | upload to the landing | the device takes it | the step reads this step's inputs |
+//! | the device takes it | the next upload to the landing | no input is overwritten |
+//! | the device fills the departure | the download from it | the host gets this step's outputs |
+//! | the download from it | the device fills it again | no output is overwritten |
+//!
+//! All kernels and copies on the device, of all plans, are in the device's one stream, so the order
+//! between plans that share variables is that of their runs.
+//!
+//! **Failures.** A call that fails leaves the copies before it in their streams. If an event was
+//! not recorded, the next use of its buffer or area waits for the whole stream instead.
+//!
+//! Each [`Download::request`] returns a [`Received`], and only [`Received::wait`] waits. Outputs
+//! that are dropped unread are never waited for: the next copy into their buffer is ordered after
+//! theirs in the stream. If the outputs of two runs are kept unread, the third request waits for
+//! the older ones and moves them into memory of their own.
 //!
 //! Buffers for uploads are write-combined: the host's writes bypass its caches, and the GPU need
 //! not snoop them. The host never needs to read them back, which would be slow. Copies stay
 //! outside captured graphs, so graphs contain device addresses only and never change for a copy.
 
-use super::allocation::Address;
+use super::allocation::{Address, Memory};
 use super::context::{Device, Event};
+use super::copies::CopyStream;
 use super::error::{DeviceError, Result};
 use cudarc::driver::sys::CU_MEMHOSTALLOC_WRITECOMBINED;
 use std::ptr::NonNull;
@@ -39,8 +64,9 @@ pub struct Part {
 
 /// Two buffers through which inputs go to the device.
 pub struct Upload {
-    device: Device,
+    // Fields are dropped in this order: copies are waited for, then their memory is freed.
     slots: [Slot; 2],
+    landing: Area,
     next: usize,
 }
 
@@ -51,17 +77,31 @@ pub struct Filling<'a> {
 
 /// Two buffers through which outputs come from the device.
 pub struct Download {
-    device: Device,
     buffers: Arc<Mutex<Buffers>>,
 }
 
 /// The buffers of a [`Download`]. Each [`Received`] keeps them alive, too.
 struct Buffers {
+    // Dropped in this order, as those of an upload.
     slots: [Slot; 2],
+    departure: Area,
     /// The outputs in each buffer.
     holders: [Weak<Outputs>; 2],
     /// The slot for the next request.
     next: usize,
+    /// The slot of the latest copy from the departure.
+    latest: usize,
+}
+
+/// An area on the device that a copy stream and the device's stream use in turn.
+struct Area {
+    memory: Memory,
+    /// Recorded in the device's stream when it has used the area.
+    used: Event,
+    state: Used,
+    /// None if there are no bytes to copy.
+    stream: Option<CopyStream>,
+    device: Device,
 }
 
 /// Outputs that were taken out of their buffer: the bytes, or the error of their copy.
@@ -80,14 +120,14 @@ struct Slot {
     used: Used,
 }
 
-/// Whether copies may use a buffer.
+/// Whether a stream may use a buffer or an area.
 #[derive(Clone, Copy, PartialEq)]
 enum Used {
-    /// No copy does.
+    /// It does not.
     Free,
-    /// Copies may, until the event is done.
-    UntilCopied,
-    /// Copies may, and there is no event: only a synchronisation of the stream tells.
+    /// It may, until the event is done.
+    UntilEvent,
+    /// It may, and there is no event: only a synchronisation of the stream tells.
     UntilIdle,
 }
 
@@ -150,60 +190,135 @@ impl Slot {
         })
     }
 
-    /// Waits until no copy uses the buffer.
-    fn wait(&mut self) -> Result<()> {
+    /// Waits until no copy of the stream uses the buffer.
+    fn wait(&mut self, stream: Option<&CopyStream>) -> Result<()> {
         match self.used {
             Used::Free => {}
-            Used::UntilCopied => self.copied.wait()?,
-            Used::UntilIdle => self.pinned.device.synchronise()?,
+            Used::UntilEvent => self.copied.wait()?,
+            Used::UntilIdle => stream.map_or(Ok(()), CopyStream::synchronise)?,
         }
         self.used = Used::Free;
         Ok(())
     }
 
-    /// Enqueues copies, and the event after them. `copy` gets each part and a pointer to it.
+    /// Enqueues a copy of some bytes in the stream, and the event after it. `copy` gets a pointer
+    /// to the first byte.
     fn copy(
         &mut self,
-        parts: &[Part],
-        mut copy: impl FnMut(&Part, *mut u8) -> Result<()>,
+        stream: &CopyStream,
+        span: Span,
+        copy: impl FnOnce(*mut u8) -> Result<()>,
     ) -> Result<()> {
-        for part in parts {
-            let end = part.offset.checked_add(part.bytes);
-            if end.is_none_or(|end| end > self.pinned.bytes as u64) {
-                let (offset, bytes, length) = (part.offset, part.bytes, self.pinned.bytes);
-                let why = format!("{bytes} bytes at {offset} are not in a buffer of {length}");
-                return Err(DeviceError::refused("staging", why, "please report it"));
-            }
-        }
-        // The device owns the buffer from here, even if a later copy or the event fails.
+        // The stream owns the buffer from here, even if the event fails.
         self.used = Used::UntilIdle;
-        let copied = parts.iter().filter(|p| p.bytes > 0).try_for_each(|part| {
-            // SAFETY: the offset was checked to be within the buffer.
-            copy(part, unsafe { self.pinned.memory.as_ptr().add(part.offset as usize) })
-        });
-        let recorded = self.copied.record();
+        // SAFETY: the span was checked to be within the buffer.
+        let copied = copy(unsafe { self.pinned.memory.as_ptr().add(span.start as usize) });
+        let recorded = stream.record(&self.copied);
         if recorded.is_ok() {
-            self.used = Used::UntilCopied;
+            self.used = Used::UntilEvent;
         }
         copied.and(recorded)
     }
 }
 
-impl Drop for Slot {
+/// Bytes of a buffer, and of the area with the same layout.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u64,
+    bytes: u64,
+}
+
+impl Span {
+    /// The bytes of some parts, with those between them; `None` if there are none.
+    ///
+    /// Error: they are not in a buffer of `length` bytes.
+    fn of(parts: &[Part], length: usize) -> Result<Option<Span>> {
+        let mut span: Option<(u64, u64)> = None;
+        for part in parts {
+            let end = part.offset.checked_add(part.bytes).filter(|end| *end <= length as u64);
+            let Some(end) = end else {
+                let (offset, bytes) = (part.offset, part.bytes);
+                let why = format!("{bytes} bytes at {offset} are not in a buffer of {length}");
+                return Err(DeviceError::refused("staging", why, "please report it"));
+            };
+            if part.bytes > 0 {
+                let (start, last) = span.unwrap_or((part.offset, end));
+                span = Some((start.min(part.offset), last.max(end)));
+            }
+        }
+        Ok(span.map(|(start, end)| Span { start, bytes: end - start }))
+    }
+}
+
+impl Area {
+    fn new(device: &Device, bytes: u64, what: &str) -> Result<Area> {
+        let stream = match bytes {
+            0 => None,
+            _ => Some(CopyStream::new(device, what)?),
+        };
+        let memory = device.allocate(bytes, &format!("the copies of {what}"))?;
+        let used = device.event(false)?;
+        Ok(Area { memory, used, state: Used::Free, stream, device: device.clone() })
+    }
+
+    /// The copy stream, whose next copy comes after the device's use of the area.
+    fn for_copy(&mut self) -> Result<&CopyStream> {
+        let stream = self.stream.as_ref().expect("an area with bytes has a stream");
+        match self.state {
+            Used::Free => {}
+            Used::UntilEvent => stream.wait_for(&self.used)?,
+            Used::UntilIdle => self.device.synchronise()?,
+        }
+        self.state = Used::Free;
+        Ok(stream)
+    }
+
+    /// Lets the device's stream use the area. `copy` enqueues the copy of a part, from or to its
+    /// address in the area.
+    fn use_now(
+        &mut self,
+        parts: &[Part],
+        copy: impl Fn(&Device, &Part, Address) -> Result<()>,
+    ) -> Result<()> {
+        self.state = Used::UntilIdle;
+        let at = |part: &Part| self.memory.address().offset(part.offset);
+        let copied = parts.iter().try_for_each(|part| copy(&self.device, part, at(part)));
+        let recorded = self.used.record();
+        if recorded.is_ok() {
+            self.state = Used::UntilEvent;
+        }
+        copied.and(recorded)
+    }
+}
+
+impl Drop for Upload {
     fn drop(&mut self) {
-        // Freed memory must not be copied from. After a fault nothing is copied any more, and
-        // waiting fails at once.
-        if let Err(error) = self.wait() {
+        wait_for_all(&mut self.slots, &self.landing);
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        wait_for_all(&mut self.slots, &self.departure);
+    }
+}
+
+/// Waits until no copy uses the buffers: freed memory must not be copied from or to. After a
+/// fault nothing is copied any more, and waiting fails at once.
+fn wait_for_all(slots: &mut [Slot; 2], area: &Area) {
+    for slot in slots {
+        if let Err(error) = slot.wait(area.stream.as_ref()) {
             tracing::debug!(%error, "while dropping a staging buffer");
         }
     }
 }
 
 impl Upload {
-    /// Allocates two buffers of `bytes` bytes.
+    /// Allocates two buffers of `bytes` bytes, and as much on the device.
     pub fn new(device: &Device, bytes: u64) -> Result<Upload> {
         let slot = || Slot::new(device, bytes, CU_MEMHOSTALLOC_WRITECOMBINED, "inputs");
-        Ok(Upload { device: device.clone(), slots: [slot()?, slot()?], next: 0 })
+        let slots = [slot()?, slot()?];
+        Ok(Upload { slots, landing: Area::new(device, bytes, "inputs")?, next: 0 })
     }
 
     /// Size of each buffer.
@@ -211,10 +326,15 @@ impl Upload {
         self.slots[0].pinned.bytes as u64
     }
 
+    /// Bytes of device memory.
+    pub fn device_bytes(&self) -> u64 {
+        self.landing.memory.bytes()
+    }
+
     /// Waits until the older buffer is free, and returns it. It holds the inputs of two steps
     /// before, so inputs that do not change need not be written again.
     pub fn begin(&mut self) -> Result<Filling<'_>> {
-        self.slots[self.next].wait()?;
+        self.slots[self.next].wait(self.landing.stream.as_ref())?;
         Ok(Filling { upload: self })
     }
 }
@@ -228,42 +348,51 @@ impl Filling<'_> {
         unsafe { std::slice::from_raw_parts_mut(pinned.memory.as_ptr(), pinned.bytes) }
     }
 
-    /// Enqueues the copies; later work in the stream sees them. Does not wait.
+    /// Enqueues the copies; later work in the device's stream sees them. Does not wait.
     pub fn send(self, parts: &[Part]) -> Result<()> {
-        let Upload { device, slots, next } = self.upload;
-        device.context.not_capturing("sending inputs")?;
-        // SAFETY: the memory is not written or freed before `copied` is done (`Slot::wait` in
-        // `begin` and `drop`).
-        let copy =
-            |part: &Part, from: *mut u8| unsafe { device.send(part.address, from, part.bytes) };
-        let result = slots[*next].copy(parts, copy);
+        let Upload { slots, landing, next } = self.upload;
+        landing.device.context.not_capturing("sending inputs")?;
+        let slot = &mut slots[*next];
         *next = 1 - *next;
-        result
+        let Some(span) = Span::of(parts, slot.pinned.bytes)? else { return Ok(()) };
+        let to = landing.memory.address().offset(span.start);
+        let stream = landing.for_copy()?;
+        // SAFETY: the memory is not written or freed before `copied` is done (`Slot::wait` in
+        // `begin` and `drop`). The landing is freed after that.
+        slot.copy(stream, span, |from| unsafe { stream.send(to, from, span.bytes) })?;
+        slot.copied.hold_back_device()?;
+        landing.use_now(parts, |device, part, from| device.copy(from, part.address, part.bytes))
     }
 }
 
 impl Download {
-    /// Allocates two buffers of `bytes` bytes.
+    /// Allocates two buffers of `bytes` bytes, and as much on the device.
     pub fn new(device: &Device, bytes: u64) -> Result<Download> {
         let slot = || Slot::new(device, bytes, 0, "outputs");
-        let buffers = Buffers { slots: [slot()?, slot()?], holders: Default::default(), next: 0 };
-        Ok(Download { device: device.clone(), buffers: Arc::new(Mutex::new(buffers)) })
+        let buffers = Buffers {
+            slots: [slot()?, slot()?],
+            departure: Area::new(device, bytes, "outputs")?,
+            holders: Default::default(),
+            next: 0,
+            latest: 0,
+        };
+        Ok(Download { buffers: Arc::new(Mutex::new(buffers)) })
     }
 
-    /// Enqueues copies of device memory, which take its values at this point of the stream. Waits
-    /// only if the outputs of the last two requests are both kept and were not waited for; then
-    /// it waits for the older ones.
+    /// Bytes of device memory.
+    pub fn device_bytes(&self) -> u64 {
+        lock(&self.buffers).departure.memory.bytes()
+    }
+
+    /// Enqueues copies of device memory, which take its values at this point of the device's
+    /// stream. Waits only if the outputs of the last two requests are both kept and were not
+    /// waited for; then it waits for the older ones.
     pub fn request(&mut self, parts: &[Part]) -> Result<Received> {
-        self.device.context.not_capturing("asking for outputs")?;
         let mut buffers = lock(&self.buffers);
+        buffers.departure.device.context.not_capturing("asking for outputs")?;
         let slot = buffers.next;
         buffers.put_aside(slot);
-        let device = &self.device;
-        // SAFETY: the memory is not read or freed before `copied` is done (`Slot::wait` in
-        // `put_aside` and `drop`).
-        let copy =
-            |part: &Part, to: *mut u8| unsafe { device.receive(part.address, to, part.bytes) };
-        buffers.slots[slot].copy(parts, copy)?;
+        buffers.copy(slot, parts)?;
         let outputs = Arc::new(Outputs::new());
         buffers.holders[slot] = Arc::downgrade(&outputs);
         buffers.next = 1 - slot;
@@ -277,12 +406,32 @@ fn lock(buffers: &Mutex<Buffers>) -> MutexGuard<'_, Buffers> {
 }
 
 impl Buffers {
+    /// Enqueues the copies of parts to a slot.
+    fn copy(&mut self, slot: usize, parts: &[Part]) -> Result<()> {
+        let Buffers { slots, departure, latest, .. } = self;
+        let Some(span) = Span::of(parts, slots[slot].pinned.bytes)? else { return Ok(()) };
+        // The copy before this one still reads the area.
+        let before = &slots[*latest];
+        match before.used {
+            Used::Free => {}
+            Used::UntilEvent => before.copied.hold_back_device()?,
+            Used::UntilIdle => departure.stream.as_ref().map_or(Ok(()), CopyStream::synchronise)?,
+        }
+        departure.use_now(parts, |device, part, to| device.copy(part.address, to, part.bytes))?;
+        let from = departure.memory.address().offset(span.start);
+        let stream = departure.for_copy()?;
+        *latest = slot;
+        // SAFETY: the memory is not read or freed before `copied` is done (`Slot::wait` in
+        // `put_aside` and `drop`). The departure is freed after that.
+        slots[slot].copy(stream, span, |to| unsafe { stream.receive(from, to, span.bytes) })
+    }
+
     /// Waits for the outputs in a buffer, and moves them out of it. Does nothing if they were
     /// dropped or moved before.
     fn put_aside(&mut self, slot: usize) {
         let Some(outputs) = std::mem::take(&mut self.holders[slot]).upgrade() else { return };
-        let slot = &mut self.slots[slot];
-        let bytes = slot.wait().map(|()| {
+        let (slot, stream) = (&mut self.slots[slot], self.departure.stream.as_ref());
+        let bytes = slot.wait(stream).map(|()| {
             // SAFETY: the slot was waited for, so no copy uses the memory; it was zeroed when made;
             // `slot` is borrowed meanwhile. Memory of no bytes is a dangling, aligned pointer.
             unsafe { std::slice::from_raw_parts(slot.pinned.memory.as_ptr(), slot.pinned.bytes) }
@@ -314,166 +463,4 @@ impl Received {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fake::Fake;
-    use super::*;
-
-    #[test]
-    fn a_buffer_is_not_filled_again_before_it_was_copied() {
-        let fake = Fake::new();
-        let device = fake.device();
-        let memory = device.allocate(1024, "the state").unwrap();
-        let mut upload = Upload::new(&device, 64).unwrap();
-        assert_eq!(upload.bytes(), 64);
-        // The fake's stream does nothing until the host waits: without the events, the third
-        // filling would overwrite the first.
-        for step in 0..6u8 {
-            let mut filling = upload.begin().unwrap();
-            filling.bytes().fill(step + 1);
-            let part = |n: u64| Part {
-                offset: n * 32,
-                address: memory.address().offset(step as u64 * 64 + n * 32),
-                bytes: 32,
-            };
-            filling.send(&[part(0), part(1)]).unwrap();
-        }
-        let mut back = vec![0; 6 * 64];
-        device.read(memory.address(), &mut back).unwrap();
-        for (n, byte) in back.iter().enumerate() {
-            assert_eq!(*byte as usize, n / 64 + 1, "byte {n}");
-        }
-        // The first two fillings do not wait; each later one waits once.
-        assert_eq!(fake.count("cuEventSynchronize"), 4);
-        drop((upload, memory, device));
-        fake.nothing_left();
-    }
-
-    /// A device with 16 bytes that each round sets, and a download that copies 4 of them.
-    fn downloading() -> (Fake, Device, super::super::allocation::Memory, Download) {
-        let fake = Fake::new();
-        let device = fake.device();
-        let memory = device.allocate(16, "the state").unwrap();
-        let download = Download::new(&device, 8).unwrap();
-        (fake, device, memory, download)
-    }
-
-    #[test]
-    fn outputs_are_those_of_their_request_whenever_they_are_asked_for() {
-        let (fake, device, memory, mut download) = downloading();
-        let part = [Part { offset: 4, address: memory.address(), bytes: 4 }];
-        let mut kept = Vec::new();
-        for byte in 1..8 {
-            device.fill(memory.address(), byte, 16).unwrap();
-            kept.push((byte, download.request(&part).unwrap()));
-            if byte % 3 == 0 {
-                kept.swap_remove(0);
-            }
-        }
-        // The first and the last outlive the [`Download`].
-        drop(download);
-        kept.rotate_left(1);
-        for (byte, outputs) in &kept {
-            assert_eq!(outputs.wait().unwrap()[4..], [*byte; 4]);
-            assert_eq!(outputs.wait().unwrap()[..5], [0, 0, 0, 0, *byte], "asked again");
-        }
-        assert!(kept.len() >= 4);
-        drop((kept, memory, device));
-        fake.nothing_left();
-    }
-
-    #[test]
-    fn outputs_that_are_dropped_are_never_waited_for() {
-        let (fake, device, memory, mut download) = downloading();
-        let part = [Part { offset: 0, address: memory.address(), bytes: 8 }];
-        for byte in 0..20 {
-            device.fill(memory.address(), byte, 16).unwrap();
-            drop(download.request(&part).unwrap());
-        }
-        assert_eq!((fake.count("cuEventSynchronize"), fake.count("cuStreamSynchronize")), (0, 0));
-        // Kept outputs are waited for at the second later request, and not before.
-        let kept = download.request(&part).unwrap();
-        drop(download.request(&part).unwrap());
-        assert_eq!(fake.count("cuEventSynchronize"), 0);
-        device.fill(memory.address(), 99, 16).unwrap();
-        drop(download.request(&part).unwrap());
-        assert_eq!(fake.count("cuEventSynchronize"), 1);
-        assert_eq!(kept.wait().unwrap(), [19; 8]);
-        assert_eq!(fake.count("cuEventSynchronize"), 1);
-        drop((kept, download, memory, device));
-        fake.nothing_left();
-    }
-
-    #[test]
-    fn outputs_that_do_not_come_say_so_each_time() {
-        let (fake, device, memory, mut download) = downloading();
-        let part = [Part { offset: 0, address: memory.address(), bytes: 8 }];
-        let outputs = download.request(&part).unwrap();
-        fake.fail("cuEventSynchronize", 700);
-        for _ in 0..2 {
-            assert_eq!(outputs.wait().unwrap_err().code(), Some(700));
-        }
-        // A copy that is refused leaves no outputs behind.
-        let bad = [Part { offset: 4, address: memory.address(), bytes: 8 }];
-        assert!(download.request(&bad).err().unwrap().to_string().contains("are not in a buffer"));
-        download.request(&part).unwrap().wait().unwrap();
-        drop((outputs, download, memory, device));
-        fake.nothing_left();
-    }
-
-    #[test]
-    fn a_copy_that_fails_does_not_free_the_buffer_early() {
-        let fake = Fake::new();
-        let device = fake.device();
-        let memory = device.allocate(64, "the state").unwrap();
-        let mut upload = Upload::new(&device, 64).unwrap();
-        let part = |offset| Part { offset, address: memory.address().offset(offset), bytes: 8 };
-        fake.fail_after("cuMemcpyHtoDAsync_v2", 1, 999);
-        let mut filling = upload.begin().unwrap();
-        filling.bytes().fill(1);
-        assert_eq!(filling.send(&[part(0), part(8)]).unwrap_err().code(), Some(999));
-        let mut filling = upload.begin().unwrap();
-        filling.bytes().fill(2);
-        // Without the event, the next use of the buffer waits for the whole stream.
-        fake.fail("cuEventRecord", 999);
-        assert!(filling.send(&[part(16)]).is_err());
-        assert_eq!(fake.count("cuStreamSynchronize"), 0);
-        for n in [3, 4] {
-            let mut filling = upload.begin().unwrap();
-            filling.bytes().fill(n);
-            filling.send(&[]).unwrap();
-        }
-        assert_eq!(fake.count("cuStreamSynchronize"), 1);
-        let mut back = [0; 24];
-        device.read(memory.address(), &mut back).unwrap();
-        assert_eq!((back[0], back[16]), (1, 2));
-        for bad in [Part { offset: 60, ..part(0) }, Part { bytes: u64::MAX, ..part(8) }] {
-            assert!(
-                upload
-                    .begin()
-                    .unwrap()
-                    .send(&[bad])
-                    .unwrap_err()
-                    .to_string()
-                    .contains("are not in a buffer")
-            );
-        }
-        drop((upload, memory, device));
-        fake.nothing_left();
-    }
-
-    #[test]
-    fn buffers_of_no_bytes_are_fine() {
-        let fake = Fake::new();
-        let device = fake.device();
-        let (mut upload, mut download) =
-            (Upload::new(&device, 0).unwrap(), Download::new(&device, 0).unwrap());
-        let part = Part { offset: 0, address: Address(0), bytes: 0 };
-        let mut filling = upload.begin().unwrap();
-        assert!(filling.bytes().is_empty());
-        filling.send(&[part]).unwrap();
-        assert!(download.request(&[part]).unwrap().wait().unwrap().is_empty());
-        assert_eq!(fake.count("cuMemHostAlloc"), 0);
-        drop((upload, download, device));
-        fake.nothing_left();
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! A plan on a GPU.
 //!
-//! All memory is allocated when the executable is made: the arena, and one allocation for
-//! constants, inputs and outputs together. Variables belong to the session, which passes their
+//! All memory is allocated when the executable is made: the arena, one allocation for constants,
+//! inputs and outputs together, and areas for the copies of inputs and outputs. Variables belong to the session, which passes their
 //! addresses to each run, so that several plans (train, evaluate, predict) share them.
 //!
 //! **A run does not wait.** It copies the inputs in through pinned memory, enqueues the steps,
@@ -10,13 +10,21 @@
 //! until the staging buffer that it fills next has been copied. So a fault may surface in a later
 //! run, and its error names the run in which it surfaced.
 //!
-//! **Capture.** Where the plan is one straight line, its steps are captured into a CUDA graph,
-//! which is replayed as one launch. If a variable has moved, the graph is updated. A capture pays
+//! **Copies beside kernels.** Inputs of the next run and outputs of the last one are copied while
+//! kernels run ([`crate::driver::Upload`]). The device's stream has the inputs at its beginning, and
+//! the outputs at its end.
+//!
+//! **Capture.** The steps of a run are captured into a CUDA graph, which is replayed as one launch.
+//! Loops and branches are in the graph too, as conditional nodes ([`control`] has the conditions;
+//! else the host follows them). If a variable has moved, the graph of a straight plan is updated,
+//! and one with conditional nodes is made anew. A capture pays
 //! from the second run on, so the first run goes step by step, unless many runs are expected
 //! ([`CudaExecutable::expect_repeats`]); then the first run is captured too. A library may not load
 //! code during a capture, and some code is loaded at its first use: if the first capture fails,
-//! that run goes step by step, with a warning, and the next one is captured.
+//! that run goes step by step, with a warning, and the next one is captured. If a capture with
+//! conditional nodes fails, the host follows the plan from then on, with a warning.
 
+mod control;
 mod products;
 mod run;
 
@@ -26,6 +34,7 @@ use crate::driver::{
     Address, Device, DeviceError, Download, Function, Graph, Memory, Part, Received, Upload,
 };
 use crate::lowered::{LoweredPlan, StepError};
+use control::Control;
 pub use products::ByRule;
 use products::Products;
 use run::CudaRun;
@@ -37,8 +46,7 @@ use wengert_core::{Diagnostic, Result, Verified};
 /// How a plan is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether the steps of a straight plan become a CUDA graph. The bits are the same either
-    /// way.
+    /// Whether the steps of a plan become a CUDA graph. The bits are the same either way.
     pub capture: bool,
     /// Permitted differences of cuBLASLt products.
     pub rules: Rules,
@@ -69,6 +77,7 @@ pub struct CudaExecutable {
     upload: Upload,
     download: Download,
     capture: bool,
+    control: Control,
     /// Maximum number of operations of a run.
     limit: u64,
     /// Whether many runs are expected, so that the first is captured.
@@ -191,6 +200,7 @@ impl CudaExecutable {
         }
         let sizes = plan.outputs.iter().map(|o| value(o.value));
         let parts = parts(&outputs, sizes).into();
+        let control = Control::choose(device, &lowered, architecture, options.capture)?;
         Ok(CudaExecutable {
             device: device.clone(),
             lowered,
@@ -208,6 +218,7 @@ impl CudaExecutable {
             upload: Upload::new(device, sent)?,
             download: Download::new(device, received)?,
             capture: options.capture,
+            control,
             limit: u64::MAX,
             repeats: false,
             runs: 0,
@@ -221,9 +232,11 @@ impl CudaExecutable {
         &self.lowered.plan
     }
 
-    /// Bytes of device memory that it owns: arena, constants, inputs and outputs.
+    /// Bytes of device memory that it owns: the arena, constants, inputs and outputs, the areas for
+    /// copies of these two, and a word for each loop that the device executes.
     pub fn bytes(&self) -> u64 {
-        self.arena.bytes() + self.fixed.bytes()
+        let copies = self.upload.device_bytes() + self.download.device_bytes();
+        self.arena.bytes() + self.fixed.bytes() + copies + self.control.bytes()
     }
 
     /// Sets the maximum number of operations of a run ([`wengert_core::plan::work`]); by default
@@ -233,14 +246,15 @@ impl CudaExecutable {
     }
 
     /// The decisions made when the plan was loaded, one line each: the implementation and
-    /// algorithm of each call.
+    /// algorithm of each call, and where loops and branches are executed.
     pub fn decisions(&self) -> Vec<String> {
         let own = self
             .lowered
             .own
             .iter()
             .map(|(q, reason)| format!("{}: our kernels, since {reason}", q.call.name()));
-        self.products.decisions().chain(own).collect()
+        let control = self.control.decision(self.limit);
+        self.products.decisions().chain(own).chain(control).collect()
     }
 
     /// Announces that many runs follow: the first run is captured, rather than the second.
@@ -268,7 +282,7 @@ impl CudaExecutable {
         self.runs += 1;
         let received = match self.received.is_empty() {
             true => None,
-            false => Some(self.download.request(&self.received).map_err(failed)?),
+            false => Some(self.download.request(&whole(&self.received)).map_err(failed)?),
         };
         Ok(Outputs { received, parts: self.received.clone(), run })
     }
@@ -282,7 +296,7 @@ impl CudaExecutable {
             let start = size(part.offset);
             buffer[start..start + bytes.len()].copy_from_slice(bytes);
         }
-        filling.send(&parts)
+        filling.send(&whole(&parts))
     }
 
     /// Enqueues the steps, one by one or as a graph.
@@ -290,9 +304,15 @@ impl CudaExecutable {
         let outside =
             |error: DeviceError| StepError { step: usize::MAX, error: error.context(of).into() };
         let is_first = self.runs == 0;
-        if !self.capture || !self.lowered.is_straight() || (is_first && !self.repeats) {
+        let in_graph = match &self.control {
+            Control::Straight => None,
+            Control::Device(graph) if graph.exceeds(self.limit).is_none() => Some(graph),
+            Control::Device(_) | Control::Host(_) => return self.walk(),
+        };
+        if !self.capture || (is_first && !self.repeats) {
             return self.walk();
         }
+        let has_control = in_graph.is_some();
         if self.graph.as_ref().is_none_or(|(_, at)| *at != self.memories.variables) {
             match self.captured(outside) {
                 Ok(graph) => {
@@ -305,6 +325,14 @@ impl CudaExecutable {
                         error = %failure.error,
                         "{of} is not captured: it runs step by step"
                     );
+                    return self.walk();
+                }
+                // As above, whatever the reason.
+                Err(failure) if has_control => {
+                    let why = format!("its capture failed: {}", failure.error.message);
+                    tracing::warn!(error = %failure.error, "{of}: the host follows its loops");
+                    self.control = Control::Host(why);
+                    self.graph = None;
                     return self.walk();
                 }
                 Err(failure) => return Err(failure),
@@ -322,6 +350,9 @@ impl CudaExecutable {
 
     /// The steps as a graph: newly captured, or the existing one with updated addresses.
     fn captured(&mut self, outside: impl Fn(DeviceError) -> StepError) -> Result<Graph, StepError> {
+        if let Control::Device(graph) = &self.control {
+            return graph.capture(self, outside);
+        }
         let device = self.device.clone();
         let capture = device.begin_capture().map_err(&outside)?;
         self.walk()?;
@@ -377,6 +408,12 @@ fn parts(addresses: &[Address], sizes: impl Iterator<Item = u64>) -> Vec<Part> {
         bytes,
     };
     offsets.into_iter().zip(addresses).zip(sizes).map(part).collect()
+}
+
+/// One range for neighbouring parts that [`parts`] made, padding included; none for no bytes.
+fn whole(parts: &[Part]) -> Vec<Part> {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Vec::new() };
+    vec![Part { offset: 0, address: first.address, bytes: last.offset + last.bytes }]
 }
 
 #[cfg(test)]

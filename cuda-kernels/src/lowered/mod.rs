@@ -4,7 +4,8 @@
 //! Nothing here needs a GPU. A run ([`LoweredPlan::run`]) needs a
 //! [`StepRunner`] of [`Command`]s: the driver, or the emulator.
 //! Loops and branches are followed on the host, by the walk that all devices share
-//! ([`wengert_core::plan::walk`]).
+//! ([`wengert_core::plan::walk`]), or recorded for a device that executes them itself
+//! ([`wengert_core::plan::record`]).
 //!
 //! **Kernels are stored once.** The plan already shares nests that are equal up to names. Kernels
 //! of calls, and stages that several calls have in common, are deduplicated by their code. A
@@ -31,7 +32,7 @@ pub use choice::{Choice, Choose, Following, NoLibrary, Question};
 pub use products::{ProductChoice, ProductTable};
 
 use crate::architecture::Architecture;
-use wengert_core::plan::{Place, Plan, ResolvedPlan, StepRunner};
+use wengert_core::plan::{Place, Plan, Recording, ResolvedPlan, StepRunner, Unrecordable};
 use wengert_core::{Diagnostic, Result, Verified};
 
 /// Longer runs are not captured: each command and copy would be a graph node in the driver's
@@ -94,6 +95,17 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The memory that it accesses.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        let (arguments, workspace) = match self {
+            Command::Launch(launch) => (&launch.arguments, None),
+            Command::Library { arguments, workspace, .. } => (arguments, workspace.as_ref()),
+        };
+        arguments.iter().chain(workspace)
+    }
+}
+
 /// A launch of a kernel on memory.
 #[derive(Debug)]
 pub struct Launch {
@@ -133,6 +145,13 @@ impl LoweredPlan {
     /// `MAX_CAPTURED`. Such a run can be captured once and replayed.
     pub fn is_straight(&self) -> bool {
         self.resolved.straight_length().is_some_and(|n| n <= MAX_CAPTURED)
+    }
+
+    /// How a device that executes loops and branches itself records a run.
+    ///
+    /// Error: why it cannot.
+    pub fn recording(&self) -> Result<Recording, Unrecordable> {
+        self.resolved.recording(MAX_CAPTURED, &|command, visit| command.places().for_each(visit))
     }
 
     /// Runs the plan once, with at most `limit` operations ([`wengert_core::plan::work`]).

@@ -156,19 +156,10 @@ impl Sharing<'_> {
     }
 }
 
-/// The memory that a command accesses.
-fn places(command: &Command) -> impl Iterator<Item = &Place> {
-    let (arguments, workspace) = match command {
-        Command::Launch(launch) => (&launch.arguments, None),
-        Command::Library { arguments, workspace, .. } => (arguments, workspace.as_ref()),
-    };
-    arguments.iter().chain(workspace)
-}
-
 /// Whether one writes memory that the other accesses.
 fn conflict(one: &Command, other: &Command) -> bool {
-    places(one)
-        .any(|x| places(other).any(|y| (x.is_written() || y.is_written()) && x.may_overlap(y)))
+    one.places()
+        .any(|x| other.places().any(|y| (x.is_written() || y.is_written()) && x.may_overlap(y)))
 }
 
 /// Removes kernels that are launched as parts of bundles only.

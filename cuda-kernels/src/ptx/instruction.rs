@@ -290,6 +290,13 @@ pub enum Inst {
         /// Arguments.
         arguments: Vec<Operand>,
     },
+    /// Calls a function of the driver that has no result ([`Module::externs`](super::Module)).
+    CallExtern {
+        /// Its name.
+        function: String,
+        /// Arguments, each with its type.
+        arguments: Vec<(Type, Operand)>,
+    },
     /// An instruction of Hopper.
     Hopper(Hopper),
     /// Jumps to a label.
@@ -427,6 +434,15 @@ impl fmt::Display for Inst {
                 write!(f, "{}, {}, {}, {}", braced(d), braced(a), braced(b), braced(c))
             }
             Inst::Call { .. } => self.fmt_call(f),
+            Inst::CallExtern { function, arguments } => {
+                f.write_str("{ ")?;
+                for (n, (ty, operand)) in arguments.iter().enumerate() {
+                    let ty = ty.bits().name();
+                    write!(f, ".param {ty} a{n}; st.param{ty} [a{n}], {operand}; ")?;
+                }
+                let given: Vec<String> = (0..arguments.len()).map(|n| format!("a{n}")).collect();
+                write!(f, "call.uni {function}, ({}); }}", given.join(", "))
+            }
             Inst::Hopper(hopper) => hopper.fmt(f),
             Inst::Branch(label) => write!(f, "bra {label}"),
         }
@@ -475,6 +491,6 @@ impl Inst {
 
     /// Whether it ends with a semicolon.
     pub(super) const fn is_simple(&self) -> bool {
-        !matches!(self, Inst::Call { .. })
+        !matches!(self, Inst::Call { .. } | Inst::CallExtern { .. })
     }
 }

@@ -69,6 +69,15 @@ pub struct Function {
     pub code: Code,
 }
 
+/// A function that the driver provides. It has no result.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Extern {
+    /// Its name.
+    pub name: String,
+    /// Types of its parameters.
+    pub parameters: Vec<Type>,
+}
+
 impl Kernel {
     /// The name of the shared memory whose size the launch gives.
     pub const DYNAMIC: &'static str = "dynamic_shared";
@@ -167,6 +176,14 @@ fn ascii(text: &str) -> String {
 
 fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
     items.iter().map(show).collect::<Vec<_>>().join(",\n    ")
+}
+
+impl fmt::Display for Extern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parameter = |(n, ty): (usize, &Type)| format!(".param {} given{n}", ty.bits().name());
+        let parameters: Vec<_> = self.parameters.iter().enumerate().map(parameter).collect();
+        writeln!(f, ".extern .func {}({});", self.name, parameters.join(", "))
+    }
 }
 
 impl fmt::Display for Function {

@@ -31,7 +31,7 @@ mod types;
 pub use builder::{Code, Label};
 pub use bundle::Bundle;
 pub use instruction::{Binary, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary};
-pub use kernel::{Function, Kernel, Parameter, SharedArray};
+pub use kernel::{Extern, Function, Kernel, Parameter, SharedArray};
 pub use lanes::Lanes;
 pub use module::Module;
 pub use types::{Operand, Reg, Space, Special, Type, Width};

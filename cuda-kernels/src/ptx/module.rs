@@ -1,7 +1,7 @@
 //! The module of kernels, of bundles of them, and of the functions that they call.
 
 use super::bundle::Bundle;
-use super::kernel::{Function, Kernel};
+use super::kernel::{Extern, Function, Kernel};
 use crate::architecture::{FLOAT8_VERSION, HOPPER_TARGET, PTX_VERSION};
 use std::fmt;
 
@@ -12,6 +12,8 @@ pub struct Module {
     /// ([`Architecture::overlaps`](crate::architecture::Architecture::overlaps)). Each waits for
     /// them first, so that only the launches overlap.
     pub overlaps: bool,
+    /// Functions that kernels call and the driver provides.
+    pub externs: Vec<Extern>,
     /// Functions that kernels call, each name once.
     pub functions: Vec<Function>,
     /// Kernels, each name once.
@@ -46,6 +48,9 @@ impl fmt::Display for Module {
         writeln!(f, ".version {version}\n.target {target}\n.address_size 64")?;
         if self.kernels.iter().any(|k| k.dynamic_shared) {
             writeln!(f, ".extern .shared .align 16 .b8 {}[];", Kernel::DYNAMIC)?;
+        }
+        for function in &self.externs {
+            write!(f, "\n{function}")?;
         }
         for function in &self.functions {
             write!(f, "\n{function}")?;

@@ -114,7 +114,9 @@ impl Backend for CudaBackend {
 
     fn plan_memory(&self, plan: &Plan) -> PlanMemory {
         let account = Account::sizes(plan);
-        let bytes = account.total() - account.parameters - account.state;
+        // Inputs and outputs have areas for their copies, as large as they are.
+        let copies = account.inputs.saturating_add(account.outputs);
+        let bytes = (account.total() - account.parameters - account.state).saturating_add(copies);
         PlanMemory { bytes, arena_quarters: 4 }
     }
 

@@ -3,16 +3,19 @@
 //!
 //! It is as strict as the real driver. Handles are checked, and contexts must be current. A stream
 //! does its work *lazily* (at a wait, not at the call), so that memory reused too early is
-//! detected. Waiting during a capture invalidates the capture. Memory is bounded. Everything that
+//! detected, and only events order the streams (`stream`). Conditional nodes of graphs are
+//! executed (`graph`). Waiting during a capture invalidates the capture. Memory is bounded. Everything that
 //! was created must be destroyed ([`Fake::nothing_left`]). Any call can be made to fail
 //! ([`Fake::fail`]). Each thread has a driver of its own.
 
+mod graph;
 mod lt;
 mod stream;
 
-use stream::{Node, Work};
+use graph::{Exec, Nodes};
+use stream::{Event, Work};
 
-use super::api::{Driver, DriverApi};
+use super::api::{ConditionalApi, Driver, DriverApi};
 use super::blas::Lt;
 use super::context::Device;
 use cudarc::driver::sys::*;
@@ -32,6 +35,7 @@ const INVALID_PTX: u32 = 218;
 const INVALID_HANDLE: u32 = 400;
 const NOT_FOUND: u32 = 500;
 const NOT_READY: u32 = 600;
+const NOT_SUPPORTED: u32 = 801;
 const CAPTURE_UNSUPPORTED: u32 = 900;
 const CAPTURE_INVALIDATED: u32 = 901;
 
@@ -78,12 +82,25 @@ pub(super) struct State {
     /// Bytes of each allocation by its address: of the device, and pinned memory of the host.
     memory: BTreeMap<usize, usize>,
     pinned: BTreeMap<usize, usize>,
-    streams: BTreeSet<usize>,
-    queue: VecDeque<Work>,
-    capture: Option<Result<Vec<Node>, ()>>,
-    events: BTreeMap<usize, u64>,
-    graphs: BTreeMap<usize, Vec<Node>>,
-    executables: BTreeMap<usize, Vec<Node>>,
+    /// The pending work of each stream.
+    streams: BTreeMap<usize, VecDeque<Work>>,
+    /// Whether an order between streams is left out, by its number.
+    skips: Option<Rc<dyn Fn(usize) -> bool>>,
+    waits: usize,
+    /// State of the random moments at which other streams go on; 0 if they do not.
+    interleaving: u64,
+    capture: Option<graph::Capture>,
+    events: BTreeMap<usize, Event>,
+    graphs: BTreeMap<usize, graph::Graph>,
+    /// Graphs that are not a capture's own.
+    created: BTreeSet<usize>,
+    /// The list of bodies of each conditional node.
+    body_lists: BTreeMap<usize, Vec<usize>>,
+    /// The value of each condition, by its address.
+    conditions: BTreeMap<u64, Box<u32>>,
+    executables: BTreeMap<usize, Nodes<Exec>>,
+    /// The CUDA version of the driver, as [`Driver::version`].
+    version: u32,
     modules: BTreeMap<usize, String>,
     functions: BTreeMap<usize, Function>,
     /// Options of the last compilation.
@@ -146,11 +163,25 @@ impl State {
     fn outside_capture(&mut self) -> Result<(), u32> {
         match &mut self.capture {
             Some(capture) => {
-                *capture = Err(());
+                capture.invalid = true;
                 Err(CAPTURE_UNSUPPORTED)
             }
             None => Ok(()),
         }
+    }
+}
+
+impl State {
+    /// A stream that goes on now, at a random moment, and the most steps that it takes.
+    fn interleaved(&mut self) -> Option<(usize, usize)> {
+        if self.interleaving == 0 || self.streams.is_empty() {
+            return None;
+        }
+        self.interleaving =
+            self.interleaving.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let random = (self.interleaving >> 33) as usize;
+        let stream = self.streams.keys().nth(random / 16 % self.streams.len());
+        stream.copied().map(|stream| (stream, random % 16))
     }
 }
 
@@ -164,7 +195,12 @@ pub struct Fake(());
 impl Fake {
     /// Installs a new fake driver.
     pub fn new() -> Fake {
-        with(|s| *s = State::default());
+        Fake::of_version(13_000)
+    }
+
+    /// Installs a new fake driver of a CUDA version.
+    pub fn of_version(version: u32) -> Fake {
+        with(|s| *s = State { version, ..State::default() });
         Fake(())
     }
 
@@ -176,7 +212,22 @@ impl Fake {
     /// Its functions.
     pub fn driver(&self) -> Arc<Driver> {
         let lt = OnceLock::from(Ok(Arc::new(self.lt())));
-        Arc::new(Driver { api: api(), path: "fake".into(), version: 13_000, lt })
+        let version = with(|s| s.version);
+        let conditional = match version >= 12_030 {
+            true => Ok(conditional_api()),
+            false => Err("it lacks cuGraphConditionalHandleCreate".into()),
+        };
+        Arc::new(Driver { api: api(), path: "fake".into(), version, conditional, lt })
+    }
+
+    /// Leaves out the orders between streams that have these numbers, from 0.
+    pub fn skip_waits(&self, skips: impl Fn(usize) -> bool + 'static) {
+        with(|s| s.skips = Some(Rc::new(skips)));
+    }
+
+    /// Lets streams that are not waited for go on at random moments.
+    pub fn interleave(&self, seed: u64) {
+        with(|s| s.interleaving = seed);
     }
 
     /// Its first device, open.
@@ -215,14 +266,19 @@ impl Fake {
         with(|s| s.clock += ticks);
     }
 
-    /// Allocations of the device: address and bytes.
+    /// Allocations of the device and the values of conditions: address and bytes.
     pub fn allocations() -> Vec<(u64, usize)> {
-        with(|s| s.memory.iter().map(|(address, bytes)| (*address as u64, *bytes)).collect())
+        with(|s| {
+            let memory = s.memory.iter().map(|(address, bytes)| (*address as u64, *bytes));
+            let mut all: Vec<_> = memory.chain(s.conditions.keys().map(|at| (*at, 4))).collect();
+            all.sort_unstable();
+            all
+        })
     }
 
-    /// Drops a capture whose end was made to fail.
-    pub fn end_capture(&self) {
-        with(|s| s.capture = None);
+    /// Sets the value of a condition, for kernels of tests.
+    pub fn set_condition(handle: u64, value: u32) {
+        with(|s| **s.conditions.get_mut(&handle).expect("a condition") = value);
     }
 
     /// How often the primary context of each GPU was made.
@@ -267,7 +323,7 @@ impl Fake {
             assert!(s.violations.is_empty(), "{:?}", s.violations);
             assert!(s.memory.is_empty() && s.pinned.is_empty(), "memory");
             assert!(s.streams.is_empty() && s.events.is_empty(), "streams and events");
-            assert!(s.graphs.is_empty() && s.executables.is_empty(), "graphs");
+            assert!(s.root_graphs() == 0 && s.executables.is_empty(), "graphs");
             assert!(s.modules.is_empty() && s.functions.is_empty(), "modules");
             assert!(s.lt.is_empty(), "descriptors of cuBLASLt");
         });
@@ -325,26 +381,37 @@ fn api() -> DriverApi {
         cuStreamCreate: stream::cuStreamCreate,
         cuStreamDestroy_v2: stream::cuStreamDestroy_v2,
         cuStreamSynchronize: stream::cuStreamSynchronize,
-        cuStreamBeginCapture_v2: stream::cuStreamBeginCapture_v2,
-        cuStreamEndCapture: stream::cuStreamEndCapture,
+        cuStreamWaitEvent: stream::cuStreamWaitEvent,
+        cuStreamBeginCapture_v2: graph::cuStreamBeginCapture_v2,
+        cuStreamEndCapture: graph::cuStreamEndCapture,
         cuEventCreate: stream::cuEventCreate,
         cuEventDestroy_v2: stream::cuEventDestroy_v2,
         cuEventRecord: stream::cuEventRecord,
         cuEventSynchronize: stream::cuEventSynchronize,
         cuEventElapsedTime: stream::cuEventElapsedTime,
-        cuGraphInstantiateWithFlags: stream::cuGraphInstantiateWithFlags,
-        cuGraphUpload: stream::cuGraphUpload,
-        cuGraphLaunch: stream::cuGraphLaunch,
-        cuGraphExecUpdate_v2: stream::cuGraphExecUpdate_v2,
-        cuGraphExecDestroy: stream::cuGraphExecDestroy,
-        cuGraphDestroy: stream::cuGraphDestroy,
-        cuGraphGetNodes: stream::cuGraphGetNodes,
+        cuGraphInstantiateWithFlags: graph::cuGraphInstantiateWithFlags,
+        cuGraphUpload: graph::cuGraphUpload,
+        cuGraphLaunch: graph::cuGraphLaunch,
+        cuGraphExecUpdate_v2: graph::cuGraphExecUpdate_v2,
+        cuGraphExecDestroy: graph::cuGraphExecDestroy,
+        cuGraphDestroy: graph::cuGraphDestroy,
+        cuGraphGetNodes: graph::cuGraphGetNodes,
         cuModuleLoadDataEx,
         cuModuleUnload,
         cuModuleGetFunction,
         cuFuncGetAttribute,
         cuFuncSetAttribute,
         cuLaunchKernelEx: stream::cuLaunchKernelEx,
+    }
+}
+
+fn conditional_api() -> ConditionalApi {
+    ConditionalApi {
+        cuGraphCreate: graph::cuGraphCreate,
+        cuStreamBeginCaptureToGraph: graph::cuStreamBeginCaptureToGraph,
+        cuStreamGetCaptureInfo_v3: graph::cuStreamGetCaptureInfo_v3,
+        cuGraphConditionalHandleCreate: graph::cuGraphConditionalHandleCreate,
+        cuGraphAddNode_v2: graph::cuGraphAddNode_v2,
     }
 }
 
@@ -377,7 +444,7 @@ extern "C" fn cuInit(_flags: c_uint) -> u32 {
 
 unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> u32 {
     // SAFETY: an out-pointer of the API.
-    unsafe { put(version, 13_000) };
+    unsafe { put(version, with(|s| s.version) as c_int) };
     0
 }
 

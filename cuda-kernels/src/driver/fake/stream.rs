@@ -1,13 +1,20 @@
-//! The fake's stream: work stays in a queue until the host waits for it; a capture records it
+//! The fake's streams: work stays in a queue until the host waits for it; a capture records it
 //! instead.
+//!
+//! The streams are as unordered as the real driver allows. Work of a stream is done only when the
+//! host waits for it, or when work that must be done waits for an event after it. So a copy in one
+//! stream overtakes all work of another one that no event puts in front of it. With
+//! [`Fake::interleave`](super::Fake::interleave) the other streams go on at random moments, too.
 
+use super::graph::{Exec, Nodes};
 use super::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel,
-    Launched, NOT_READY, State, put, status, with,
+    CAPTURE_INVALIDATED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched, NOT_READY,
+    State, put, status, with,
 };
 use crate::ptx;
 use cudarc::driver::sys::*;
-use std::ffi::{c_uchar, c_uint, c_ulonglong, c_void};
+use std::collections::VecDeque;
+use std::ffi::{c_uchar, c_uint, c_void};
 use std::rc::Rc;
 
 /// A node of a stream or a graph.
@@ -28,6 +35,8 @@ pub(super) enum Node {
         kernel: Option<Kernel>,
         /// The kernel's executor, and the text of its module.
         executor: Option<(Executor, String)>,
+        /// Whether it need not wait for the preceding kernels.
+        early: bool,
     },
     /// Work that another library put into the stream.
     Other(Rc<dyn Fn()>),
@@ -36,8 +45,23 @@ pub(super) enum Node {
 /// Pending work of a stream.
 pub(super) enum Work {
     Node(Node),
-    Graph(Vec<Node>),
-    Record(usize),
+    Graph(Nodes<Exec>),
+    /// An event, and how often it has been recorded with this one.
+    Record(usize, u64),
+    /// Waits until an event has been recorded so often, in that stream.
+    Wait(usize, u64, usize),
+}
+
+/// An event.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Event {
+    /// How often it was recorded, and how many of these records are done.
+    recorded: u64,
+    done: u64,
+    /// The stream of the latest record.
+    stream: usize,
+    /// The time of the latest record that is done.
+    time: u64,
 }
 
 impl State {
@@ -48,21 +72,36 @@ impl State {
     }
 
     pub(super) fn submit(&mut self, stream: CUstream, node: Node) -> Result<(), u32> {
-        if !self.streams.contains(&(stream as usize)) {
+        let stream = stream as usize;
+        if !self.streams.contains_key(&stream) {
             return Err(INVALID_HANDLE);
         }
-        match &mut self.capture {
-            Some(Ok(nodes)) => nodes.push(node),
-            Some(Err(())) => return Err(CAPTURE_INVALIDATED),
-            None => self.queue.push_back(Work::Node(node)),
+        if self.capture.as_ref().is_some_and(|capture| capture.stream == stream) {
+            return self.captured(node);
         }
+        self.enqueue(stream, Work::Node(node))
+    }
+
+    pub(super) fn enqueue(&mut self, stream: usize, work: Work) -> Result<(), u32> {
+        self.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?.push_back(work);
         Ok(())
+    }
+
+    /// For calls that must not be made for a stream that is being captured.
+    pub(super) fn not_captured(&mut self, stream: CUstream) -> Result<(), u32> {
+        match &mut self.capture {
+            Some(capture) if capture.stream == stream as usize => {
+                capture.invalid = true;
+                Err(CAPTURE_INVALIDATED)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 impl Node {
     /// Whether it accesses any of these bytes, as far as its addresses tell.
-    fn uses(&self, start: usize, bytes: usize) -> bool {
+    pub(super) fn uses(&self, start: usize, bytes: usize) -> bool {
         let within = |at: &usize| (start..start + bytes).contains(at);
         match self {
             Node::Copy { to, from, .. } => within(to) || within(from),
@@ -81,17 +120,17 @@ impl State {
         let Some(bytes) = bytes else { return };
         let uses = |work: &Work| match work {
             Work::Node(node) => node.uses(start, bytes),
-            Work::Graph(nodes) => nodes.iter().any(|node| node.uses(start, bytes)),
-            Work::Record(_) => false,
+            Work::Graph(nodes) => nodes.uses(start, bytes),
+            Work::Record(..) | Work::Wait(..) => false,
         };
-        if self.queue.iter().any(uses) {
+        if self.streams.values().flatten().any(uses) {
             self.violations
                 .push(format!("{bytes} bytes at {start:#x} are freed while a stream uses them"));
         }
     }
 }
 
-fn run(node: Node) {
+pub(super) fn run(node: Node) {
     match node {
         // SAFETY: the ranges were checked when the copy was enqueued; pinned and device memory
         // outlive the queue, since freeing flushes it.
@@ -100,7 +139,7 @@ fn run(node: Node) {
         },
         // SAFETY: as above.
         Node::Set { to, byte, bytes } => unsafe { (to as *mut u8).write_bytes(byte, bytes) },
-        Node::Launch { launched, kernel, executor } => {
+        Node::Launch { launched, kernel, executor, .. } => {
             let Launched { name, grid, block, shared, arguments } = &launched;
             with(|s| s.launches.push(format!("{name} {grid:?} {block:?} {shared}")));
             match (kernel, executor) {
@@ -113,24 +152,75 @@ fn run(node: Node) {
     }
 }
 
-/// Does the first pending work; false if there is none.
-fn step() -> bool {
-    match with(|s| s.queue.pop_front()) {
+/// Does the first pending work of a stream, and all work before it that an event demands; false
+/// if there is none.
+fn step(stream: usize) -> bool {
+    // A wait stays in the queue until its event is done, so nothing after it goes on before.
+    // Meanwhile the stream may go on at a random moment, up to another wait.
+    while let Some((event, number, other)) = with(|s| s.blocked(stream)) {
+        until(event, number, other);
+    }
+    match with(|s| s.streams.get_mut(&stream).and_then(VecDeque::pop_front)) {
         None => return false,
         Some(Work::Node(node)) => run(node),
-        Some(Work::Graph(nodes)) => nodes.into_iter().for_each(run),
-        Some(Work::Record(event)) => with(|s| {
+        Some(Work::Graph(nodes)) => nodes.run(),
+        Some(Work::Record(event, number)) => with(|s| {
             s.clock += 1;
             let clock = s.clock;
-            s.events.entry(event).and_modify(|e| *e = clock);
+            s.events.entry(event).and_modify(|e| {
+                e.done = number;
+                e.time = clock;
+            });
         }),
+        Some(Work::Wait(..)) => {}
     }
     true
 }
 
+/// Lets a stream go on that is not waited for, at a random moment, up to an event that holds it
+/// back.
+fn interleave() {
+    let Some((stream, most)) = with(State::interleaved) else { return };
+    for _ in 0..most {
+        if with(|s| s.blocked(stream)).is_some() || !step(stream) {
+            return;
+        }
+    }
+}
+
+impl State {
+    /// The event that holds back a stream: its number of records, and their stream.
+    fn blocked(&self, stream: usize) -> Option<(usize, u64, usize)> {
+        let Some(Work::Wait(event, number, other)) = self.streams.get(&stream)?.front() else {
+            return None;
+        };
+        let done = self.events.get(event).is_some_and(|e| e.done >= *number);
+        (!done).then_some((*event, *number, *other))
+    }
+}
+
+/// Works in a stream until an event has been recorded so often. For an event that was destroyed,
+/// all work of the stream is done.
+fn until(event: usize, number: u64, stream: usize) {
+    while with(|s| s.events.get(&event).is_none_or(|e| e.done < number)) {
+        interleave();
+        if !step(stream) {
+            return;
+        }
+    }
+}
+
+/// Does all pending work of a stream.
+fn flush_stream(stream: usize) {
+    while step(stream) {
+        interleave();
+    }
+}
+
 /// Does all pending work.
 pub(super) fn flush() {
-    while step() {}
+    let streams: Vec<usize> = with(|s| s.streams.keys().copied().collect());
+    streams.into_iter().for_each(flush_stream);
 }
 
 pub(super) unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
@@ -191,7 +281,7 @@ pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut CUstream, flags: c_u
         s.in_context("cuStreamCreate")?;
         assert_eq!(flags, CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32);
         let handle = s.handle();
-        s.streams.insert(handle);
+        s.streams.insert(handle, Default::default());
         // SAFETY: an out-pointer of the API.
         unsafe { put(stream, handle as CUstream) };
         Ok(())
@@ -199,50 +289,40 @@ pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut CUstream, flags: c_u
 }
 
 pub(super) extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> u32 {
-    flush();
+    flush_stream(stream as usize);
     status(with(|s| {
         s.in_context("cuStreamDestroy_v2")?;
-        if s.streams.remove(&(stream as usize)) { Ok(()) } else { Err(INVALID_HANDLE) }
+        s.streams.remove(&(stream as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
     }))
 }
 
-pub(super) extern "C" fn cuStreamSynchronize(_stream: CUstream) -> u32 {
+pub(super) extern "C" fn cuStreamSynchronize(stream: CUstream) -> u32 {
     let result = with(|s| {
         s.in_context("cuStreamSynchronize")?;
         s.outside_capture()
     });
     if result.is_ok() {
-        flush();
+        flush_stream(stream as usize);
     }
     status(result)
 }
 
-pub(super) extern "C" fn cuStreamBeginCapture_v2(
-    _stream: CUstream,
-    mode: CUstreamCaptureMode,
-) -> u32 {
+pub(super) extern "C" fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> u32 {
     status(with(|s| {
-        s.in_context("cuStreamBeginCapture_v2")?;
-        assert_eq!(mode, CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        if s.capture.is_some() {
-            return Err(INVALID_VALUE);
+        s.in_context("cuStreamWaitEvent")?;
+        s.not_captured(stream)?;
+        assert_eq!(flags, 0);
+        let known = *s.events.get(&(event as usize)).ok_or(INVALID_HANDLE)?;
+        // An event that was never recorded is not waited for.
+        if known.recorded == 0 {
+            return Ok(());
         }
-        s.capture = Some(Ok(Vec::new()));
-        Ok(())
-    }))
-}
-
-pub(super) unsafe extern "C" fn cuStreamEndCapture(_stream: CUstream, graph: *mut CUgraph) -> u32 {
-    // SAFETY: an out-pointer of the API; a failed capture gives no graph.
-    unsafe { put(graph, std::ptr::null_mut()) };
-    status(with(|s| {
-        s.in_context("cuStreamEndCapture")?;
-        let nodes = s.capture.take().ok_or(INVALID_VALUE)?.map_err(|()| CAPTURE_INVALIDATED)?;
-        let handle = s.handle();
-        s.graphs.insert(handle, nodes);
-        // SAFETY: an out-pointer of the API.
-        unsafe { put(graph, handle as CUgraph) };
-        Ok(())
+        s.waits += 1;
+        if s.skips.as_ref().is_some_and(|skips| skips(s.waits - 1)) {
+            return Ok(());
+        }
+        let wait = Work::Wait(event as usize, known.recorded, known.stream);
+        s.enqueue(stream as usize, wait)
     }))
 }
 
@@ -250,7 +330,7 @@ pub(super) unsafe extern "C" fn cuEventCreate(event: *mut CUevent, _flags: c_uin
     status(with(|s| {
         s.in_context("cuEventCreate")?;
         let handle = s.handle();
-        s.events.insert(handle, 0);
+        s.events.insert(handle, Event::default());
         // SAFETY: an out-pointer of the API.
         unsafe { put(event, handle as CUevent) };
         Ok(())
@@ -264,28 +344,28 @@ pub(super) extern "C" fn cuEventDestroy_v2(event: CUevent) -> u32 {
     }))
 }
 
-pub(super) extern "C" fn cuEventRecord(event: CUevent, _stream: CUstream) -> u32 {
+pub(super) extern "C" fn cuEventRecord(event: CUevent, stream: CUstream) -> u32 {
     status(with(|s| {
         s.in_context("cuEventRecord")?;
-        if !s.events.contains_key(&(event as usize)) {
-            return Err(INVALID_HANDLE);
-        }
-        s.queue.push_back(Work::Record(event as usize));
-        Ok(())
+        s.not_captured(stream)?;
+        let known = s.events.get_mut(&(event as usize)).ok_or(INVALID_HANDLE)?;
+        known.recorded += 1;
+        known.stream = stream as usize;
+        let record = Work::Record(event as usize, known.recorded);
+        s.enqueue(stream as usize, record)
     }))
 }
 
-fn pending(event: CUevent) -> bool {
-    with(|s| s.queue.iter().any(|w| matches!(w, Work::Record(e) if *e == event as usize)))
-}
-
 pub(super) extern "C" fn cuEventSynchronize(event: CUevent) -> u32 {
-    let result = with(|s| s.in_context("cuEventSynchronize"));
+    let result = with(|s| {
+        s.in_context("cuEventSynchronize")?;
+        s.events.get(&(event as usize)).copied().ok_or(INVALID_HANDLE)
+    });
     // Only up to the event: tests must not depend on later work.
-    while result.is_ok() && pending(event) {
-        step();
+    if let Ok(known) = result {
+        until(event as usize, known.recorded, known.stream);
     }
-    status(result)
+    status(result.map(|_| ()))
 }
 
 pub(super) unsafe extern "C" fn cuEventElapsedTime(
@@ -295,92 +375,12 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime(
 ) -> u32 {
     status(with(|s| {
         s.in_context("cuEventElapsedTime")?;
-        let time = |event: CUevent| s.events.get(&(event as usize)).copied().filter(|t| *t > 0);
+        let time = |event: CUevent| {
+            s.events.get(&(event as usize)).map(|e| e.time).filter(|time| *time > 0)
+        };
         let (start, end) = (time(start).ok_or(NOT_READY)?, time(end).ok_or(NOT_READY)?);
         // SAFETY: an out-pointer of the API.
         unsafe { put(milliseconds, (end - start) as f32) };
-        Ok(())
-    }))
-}
-
-pub(super) unsafe extern "C" fn cuGraphInstantiateWithFlags(
-    executable: *mut CUgraphExec,
-    graph: CUgraph,
-    _flags: c_ulonglong,
-) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphInstantiateWithFlags")?;
-        let nodes = s.graphs.get(&(graph as usize)).cloned().ok_or(INVALID_HANDLE)?;
-        let handle = s.handle();
-        s.executables.insert(handle, nodes);
-        // SAFETY: an out-pointer of the API.
-        unsafe { put(executable, handle as CUgraphExec) };
-        Ok(())
-    }))
-}
-
-pub(super) extern "C" fn cuGraphUpload(executable: CUgraphExec, _stream: CUstream) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphUpload")?;
-        s.executables.get(&(executable as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
-    }))
-}
-
-pub(super) extern "C" fn cuGraphLaunch(executable: CUgraphExec, _stream: CUstream) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphLaunch")?;
-        if s.capture.is_some() {
-            return Err(CAPTURE_UNSUPPORTED);
-        }
-        let nodes = s.executables.get(&(executable as usize)).cloned().ok_or(INVALID_HANDLE)?;
-        s.queue.push_back(Work::Graph(nodes));
-        Ok(())
-    }))
-}
-
-pub(super) unsafe extern "C" fn cuGraphExecUpdate_v2(
-    executable: CUgraphExec,
-    graph: CUgraph,
-    _result: *mut CUgraphExecUpdateResultInfo,
-) -> u32 {
-    const UPDATE_FAILURE: u32 = 910;
-    status(with(|s| {
-        s.in_context("cuGraphExecUpdate_v2")?;
-        let nodes = s.graphs.get(&(graph as usize)).cloned().ok_or(INVALID_HANDLE)?;
-        let old = s.executables.get_mut(&(executable as usize)).ok_or(INVALID_HANDLE)?;
-        if old.len() != nodes.len() {
-            return Err(UPDATE_FAILURE);
-        }
-        *old = nodes;
-        Ok(())
-    }))
-}
-
-pub(super) extern "C" fn cuGraphExecDestroy(executable: CUgraphExec) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphExecDestroy")?;
-        s.executables.remove(&(executable as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
-    }))
-}
-
-pub(super) extern "C" fn cuGraphDestroy(graph: CUgraph) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphDestroy")?;
-        s.graphs.remove(&(graph as usize)).map(|_| ()).ok_or(INVALID_HANDLE)
-    }))
-}
-
-pub(super) unsafe extern "C" fn cuGraphGetNodes(
-    graph: CUgraph,
-    nodes: *mut CUgraphNode,
-    count: *mut usize,
-) -> u32 {
-    status(with(|s| {
-        s.in_context("cuGraphGetNodes")?;
-        assert!(nodes.is_null(), "only the count is asked for");
-        let number = s.graphs.get(&(graph as usize)).ok_or(INVALID_HANDLE)?.len();
-        // SAFETY: an out-pointer of the API.
-        unsafe { put(count, number) };
         Ok(())
     }))
 }
@@ -419,6 +419,6 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
         s.early += usize::from(early);
         let executor = s.executor.clone().map(|e| (e, text));
         let launched = Launched { name, grid, block, shared, arguments };
-        s.submit(stream, Node::Launch { launched, kernel, executor })
+        s.submit(stream, Node::Launch { launched, kernel, executor, early })
     }))
 }
