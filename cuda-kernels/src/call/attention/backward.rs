@@ -13,10 +13,9 @@ use super::super::draft::Draft;
 use super::super::index::advance;
 use super::super::number::{Number, Place};
 use super::columns::{Columns, Numbers};
-use super::mma::Work;
 use super::rows::Rows;
 use super::scores::{Block, together};
-use super::{Engine, Problem, Twice, begin, engine};
+use super::{Engine, Problem, Twice, Work, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Reg, Space, Special, Ternary, Type, Unary};
 use crate::stage::{Slot, Stage};
 use wengert_core::Result;
@@ -43,7 +42,7 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     };
     let count = if across { call.keys } else { call.queries };
     let work = if across { Work::OfKeys } else { Work::OfQueries };
-    let (engine, tiles) = engine(&mut draft, call, work, count);
+    let (engine, tiles) = engine(&mut draft, problem, work, count);
     let engine = engine.as_ref();
     let [tile, step] = engine.extents();
     let block = draft.block();
@@ -104,7 +103,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
     let mut walk = |code: &mut Code| {
         along.each(code, &tiles[..2], [from, to], |code, rows, from, met, numbers| {
             let block = Block { problem, engine, across, bias, prefix, first: [first, from] };
-            let products = engine.product(code, &rows[0], &met[0], None);
+            let [of_scores, of_slopes] = [0, 1].map(|n| engine.begin(code, &rows[n], &met[n]));
+            let products = engine.product(code, of_scores, None);
             let of_queries = match (&kept, numbers) {
                 (Some(kept), _) => OfQueries::Kept(kept),
                 (None, shared) => OfQueries::Shared(shared.expect("columns are queries")),
@@ -134,11 +134,15 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
                 let m = of_queries.m(code, engine);
                 (0..p.len()).map(|at| m[of_query(at)][of_other(at) % 2]).collect()
             };
-            let slopes = engine.product(code, &rows[1], &met[1], Some(&negative));
+            // The sum of values goes on while the cotangents of scores are computed.
+            if across && engine.asynchronous() {
+                engine.accumulate(code, &sums[1], &p, &met[1]);
+            }
+            let slopes = engine.product(code, of_slopes, Some(&negative));
             let s: Vec<Reg> = (slopes.iter().zip(&p))
                 .map(|(difference, p)| code.binary(Binary::Mul, ty, *p, *difference))
                 .collect();
-            if across {
+            if across && !engine.asynchronous() {
                 engine.accumulate(code, &sums[1], &p, &met[1]);
             }
             engine.accumulate(code, &sums[0], &s, &met[0]);
@@ -179,7 +183,8 @@ pub(super) fn stage(problem: &Problem<'_>, across: bool) -> Result<Stage> {
          blocks of {tile} by {step}.",
         call.queries, call.keys, call.width, call.heads, call.batch
     );
-    let name = format!("attention_{}_d{}", call.dtype, if across { "kv" } else { "q" });
+    let results = if across { "kv" } else { "q" };
+    let name = format!("attention_{}_d{results}{}", call.dtype, engine.suffix());
     let (threads, resident) = (engine.threads() as u32, engine.resident());
     draft.stage(name, remark, threads, resident, blocks * call.batch * heads)
 }

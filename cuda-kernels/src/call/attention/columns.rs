@@ -109,6 +109,7 @@ impl Columns<'_> {
             }
             code.assign(Type::U32, now, other);
         });
+        self.engine.settle(code);
     }
 
     fn load(&self, code: &mut Code, from: Reg, tiles: [Tile; 2]) {

@@ -23,7 +23,7 @@ use super::super::draft::Draft;
 use super::super::index::{advance, both, divide};
 use super::super::number::{Number, Place};
 use super::rows::{Division, Held, Rows, Share, Tile};
-use super::{Added, Engine, Slots};
+use super::{Added, Engine, Pending, Slots};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type};
 
 /// Rows, and columns, of threads.
@@ -208,20 +208,19 @@ impl Engine for Fma {
     fn arrive(&self, _: &mut Code) {}
 
     fn hold(&self, _: &mut Code, tile: &Tile) -> Held {
-        Held { tile: *tile, fragments: vec![] }
+        Held { tile: *tile, registers: vec![] }
     }
 
     fn product(
         &self,
         code: &mut Code,
-        rows: &Held,
-        columns: &Tile,
+        Pending { rows, columns, .. }: Pending<'_>,
         added: Option<Added<'_>>,
     ) -> Vec<Reg> {
         let (shape, own, vector) = (&self.shape, self.shape.own(), self.shape.sums.vector());
         let sums: Vec<Reg> =
             (0..own * own).map(|_| code.mov(shape.sums.wide(), shape.sums.zero())).collect();
-        let sides = [(&rows.tile, &self.rows), (columns, &self.columns)]
+        let sides = [(&rows.tile, &self.rows), (&columns, &self.columns)]
             .map(|(tile, slots)| self.at(code, tile.base, slots.first, shape.pitch()));
         code.count(0, shape.depth as i64, SIDE as i64, |code, depth| {
             let sides = sides.map(|base| self.at(code, base, depth, 1));

@@ -9,10 +9,9 @@
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::columns::Columns;
-use super::mma::Work;
 use super::rows::Rows;
 use super::scores::{Block, together};
-use super::{Engine, Problem, begin, engine};
+use super::{Engine, Problem, Work, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::Functions;
 use crate::stage::{Slot, Stage};
@@ -28,7 +27,7 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let prefix = problem.prefix(&mut draft);
     let out = draft.pointer("out", Slot::write(call.primals()));
     let l = draft.pointer("l", Slot::write(call.primals() + 1));
-    let (engine, tiles) = engine(&mut draft, call, Work::Forward, call.queries);
+    let (engine, tiles) = engine(&mut draft, problem, Work::Forward, call.queries);
     let engine = engine.as_ref();
     let [tile, step] = engine.extents();
     let block = draft.block();
@@ -59,7 +58,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let columns_of_keys =
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
     columns_of_keys.each(code, &tiles[..1], [begin, end], |code, rows, from, columns_tiles, _| {
-        let products = engine.product(code, &rows[0], &columns_tiles[0], None);
+        let pending = engine.begin(code, &rows[0], &columns_tiles[0]);
+        let products = engine.product(code, pending, None);
         let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
         let scores = if direct { products } else { block.scored(code, &products) };
         block.hide(code, &scores, f64::NEG_INFINITY);
@@ -141,7 +141,8 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
          blocks of {tile} by {step}.",
         call.queries, call.keys, call.width, call.heads, call.batch
     );
-    let (threads, name) = (engine.threads() as u32, format!("attention_{}", call.dtype));
+    let name = format!("attention_{}{}", call.dtype, engine.suffix());
+    let threads = engine.threads() as u32;
     let resident = engine.resident();
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }

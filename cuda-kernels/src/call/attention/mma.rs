@@ -30,7 +30,7 @@ use super::super::draft::Draft;
 use super::super::index::divide;
 use super::super::number::{Number, Place};
 use super::rows::{Division, Held, Rows, Share, Tile};
-use super::{Added, Engine, Slots};
+use super::{Added, Engine, Pending, Slots, Work};
 use crate::ptx::{Binary, Code, Inst, Operand, Reg, Space, Ternary, Type};
 use wengert_core::DType;
 use wengert_core::call::Attention;
@@ -56,17 +56,6 @@ pub(super) struct Shape {
     /// Whether a warp keeps its fragments of rows in registers, instead of loading them for each
     /// block of columns.
     holds: bool,
-}
-
-/// The sums that a kernel computes from a block of scores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
-    /// One sum, with weights from one product.
-    Forward,
-    /// One sum, with weights from two products.
-    OfQueries,
-    /// Two sums, with weights from two products.
-    OfKeys,
 }
 
 impl Shape {
@@ -285,15 +274,14 @@ impl Engine for Mma {
     fn hold(&self, code: &mut Code, tile: &Tile) -> Held {
         let left = code.binary(Binary::Add, Type::U32, tile.base, self.lane[0]);
         let depths = (0..self.shape.depth).step_by(DEPTH).filter(|_| self.shape.holds);
-        let fragments = depths.flat_map(|depth| self.left(code, left, depth)).flatten().collect();
-        Held { tile: *tile, fragments }
+        let registers = depths.flat_map(|depth| self.left(code, left, depth)).flatten().collect();
+        Held { tile: *tile, registers }
     }
 
     fn product(
         &self,
         code: &mut Code,
-        rows: &Held,
-        columns: &Tile,
+        Pending { rows, columns, .. }: Pending<'_>,
         added: Option<Added<'_>>,
     ) -> Vec<Reg> {
         let shape = &self.shape;
@@ -305,10 +293,10 @@ impl Engine for Mma {
         let left = code.binary(Binary::Add, Type::U32, rows.tile.base, self.lane[0]);
         let right = code.binary(Binary::Add, Type::U32, columns.base, self.lane[1]);
         for depth in (0..shape.depth).step_by(DEPTH) {
-            let a: Vec<Vec<Reg>> = match rows.fragments.is_empty() {
+            let a: Vec<Vec<Reg>> = match rows.registers.is_empty() {
                 true => self.left(code, left, depth),
                 false => {
-                    let held = rows.fragments.chunks(4).map(<[Reg]>::to_vec);
+                    let held = rows.registers.chunks(4).map(<[Reg]>::to_vec);
                     held.skip(depth / DEPTH * shape.high).take(shape.high).collect()
                 }
             };

@@ -26,7 +26,7 @@
 //! The three kernels of the first table consist of the same two products, with different
 //! elementwise work between them: rows by columns, and the result of that work by rows of columns.
 //! So they are written once, on an [`Engine`] that holds blocks of scores in registers and
-//! multiplies.
+//! multiplies: [`fma`] for every dtype, [`mma`] for halves, [`wgmma`] for halves on Hopper.
 //!
 //! Blocks of columns that no row of a block sees are skipped. Keys and values that no query of a
 //! block sees are not loaded: beyond a prefix they may be NaN. Rows and columns beyond the last
@@ -40,6 +40,7 @@ mod forward;
 mod mma;
 mod rows;
 mod scores;
+mod wgmma;
 
 use super::draft::Draft;
 use super::index::{advance, check_extent, digits, quotient};
@@ -47,7 +48,6 @@ use super::number::Number;
 use super::{Kernels, Terms};
 use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
 use crate::stage::{Access, Compiled, Memory, Slot};
-use mma::Work;
 use rows::{Held, Rows, Tile};
 use scores::{Bias, Powers};
 use wengert_core::call::{Attention, Contract};
@@ -75,6 +75,28 @@ type Added<'a> = &'a dyn Fn(&mut Code) -> Vec<Reg>;
 /// A number in two registers. A lane's accumulators of a fragment of scores are four consecutive
 /// registers, in which a number of a row or of a column occurs twice.
 type Twice = [Reg; 2];
+
+/// Products of the rows of two tiles that have begun, or, if the engine's products are
+/// synchronous, that are still to be computed.
+struct Pending<'a> {
+    rows: &'a Held,
+    columns: Tile,
+    /// Scores that are being computed; none if the products have not begun.
+    sums: Vec<Reg>,
+    /// The number of asynchronous groups up to this one.
+    group: u32,
+}
+
+/// The sums that a kernel computes from a block of scores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    /// One sum, with weights from one product.
+    Forward,
+    /// One sum, with weights from two products.
+    OfQueries,
+    /// Two sums, with weights from two products.
+    OfKeys,
+}
 
 /// Multiplies blocks. The scores of a thread are listed row by row, and so are the sums of
 /// weighted rows.
@@ -108,19 +130,29 @@ trait Engine {
     fn ahead(&self) -> i64;
     /// Commits the thread's tile loads so far.
     fn send(&self, code: &mut Code);
-    /// Waits for the thread's tile loads.
+    /// Waits for the thread's tile loads, and for what reads the tiles of the step before.
     fn arrive(&self, code: &mut Code);
     /// A tile of rows as the left operand of products with all blocks of columns. It has arrived.
     fn hold(&self, code: &mut Code, tile: &Tile) -> Held;
+    /// Begins the products of the rows of two tiles, which have arrived, if the engine's products
+    /// are asynchronous. They end in the order in which they were begun.
+    fn begin<'a>(&self, _: &mut Code, rows: &'a Held, columns: &Tile) -> Pending<'a> {
+        Pending { rows, columns: *columns, sums: vec![], group: 0 }
+    }
     /// Scores of the thread: sums of products of the rows of two tiles, and a number added to
     /// each of them. The numbers are emitted where the engine adds them.
-    fn product(
-        &self,
-        code: &mut Code,
-        rows: &Held,
-        columns: &Tile,
-        added: Option<Added<'_>>,
-    ) -> Vec<Reg>;
+    fn product(&self, code: &mut Code, pending: Pending<'_>, added: Option<Added<'_>>) -> Vec<Reg>;
+    /// Whether products and weighted sums go on while the thread computes. Its sums and weights
+    /// must not be accessed before [`arrive`](Self::arrive) or [`settle`](Self::settle).
+    fn asynchronous(&self) -> bool {
+        false
+    }
+    /// The end of its kernels' names.
+    fn suffix(&self) -> &'static str {
+        ""
+    }
+    /// Waits for all products and weighted sums.
+    fn settle(&self, _: &mut Code) {}
     /// Sums initialised to 0.
     fn zeros(&self, code: &mut Code) -> Vec<Reg>;
     /// Adds the rows of a tile, weighted by a block of scores, to sums. All threads do it, and
@@ -130,10 +162,11 @@ trait Engine {
     fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg, tile: &Tile);
 }
 
-/// A call, and the alignment of its addresses.
+/// A call, the alignment of its addresses, and whether warpgroups multiply where they can.
 struct Problem<'a> {
     call: &'a Attention,
     alignment: usize,
+    warpgroups: bool,
 }
 
 impl Problem<'_> {
@@ -307,11 +340,18 @@ fn begin(code: &mut Code, block: Reg, tile: usize) -> Reg {
 /// two of columns.
 fn engine(
     draft: &mut Draft,
-    call: &Attention,
+    problem: &Problem<'_>,
     work: Work,
     rows: usize,
 ) -> (Box<dyn Engine>, Vec<Tile>) {
     let tiles = [if work == Work::Forward { 1 } else { 2 }, 2];
+    let call = problem.call;
+    if problem.warpgroups
+        && let Some(shape) = wgmma::Shape::new(call, work)
+    {
+        let (engine, tiles) = wgmma::Wgmma::new(draft, shape, tiles);
+        return (Box::new(engine), tiles);
+    }
     if call.dtype.is_half() && call.width <= mma::WIDEST {
         let shape = mma::Shape::new(call, rows, work);
         let (engine, tiles) = mma::Mma::new(draft, shape, tiles);
@@ -330,6 +370,24 @@ fn bytes_of_sums(call: &Attention) -> u64 {
     }
     let extents = [call.batch, call.heads, call.queries, call.wide().size()];
     extents.into_iter().fold(1, |bytes: u64, extent| bytes.saturating_mul(extent as u64))
+}
+
+/// The kernels of the first table.
+fn compile_in_blocks(problem: &Problem<'_>) -> Result<Compiled> {
+    let stages = match problem.call.backward {
+        false => vec![forward::stage(problem)?],
+        true => vec![backward::stage(problem, false)?, backward::stage(problem, true)?],
+    };
+    Ok(Compiled { stages, workspace: bytes_of_sums(problem.call) })
+}
+
+/// The kernels on Hopper's warpgroups, whatever the numbers of queries and keys are; none if
+/// warpgroups cannot multiply them.
+#[cfg(test)]
+pub(super) fn in_warpgroups(call: &Attention) -> Option<Result<Compiled>> {
+    let alignment = super::product::ALIGNMENT;
+    wgmma::can(call, alignment)
+        .then(|| compile_in_blocks(&Problem { call, alignment, warpgroups: true }))
 }
 
 impl Kernels for Attention {
@@ -351,17 +409,16 @@ impl Kernels for Attention {
         if self.prefix {
             check_extent("queries and keys", self.queries.saturating_add(self.keys))?;
         }
-        let problem = Problem { call: self, alignment: terms.alignment };
+        let warpgroups = terms.architecture.multiplies_by_warpgroups()
+            && !terms.batch_invariant
+            && wgmma::fits(self, terms.alignment);
+        let problem = Problem { call: self, alignment: terms.alignment, warpgroups };
         if !terms.batch_invariant
             && let Some(compiled) = decode::compile(&problem)
         {
             return compiled;
         }
-        let stages = match self.backward {
-            false => vec![forward::stage(&problem)?],
-            true => vec![backward::stage(&problem, false)?, backward::stage(&problem, true)?],
-        };
-        Ok(Compiled { stages, workspace: bytes_of_sums(self) })
+        compile_in_blocks(&problem)
     }
 
     fn workspace(&self) -> u64 {

@@ -79,10 +79,11 @@ pub(super) struct Tile {
     pub rows: usize,
 }
 
-/// A tile of rows, and the thread's fragments of it if the engine keeps them in registers.
+/// A tile of rows, and what the engine keeps of it in registers: the thread's fragments, or a
+/// descriptor.
 pub(super) struct Held {
     pub tile: Tile,
-    pub fragments: Vec<Reg>,
+    pub registers: Vec<Reg>,
 }
 
 /// Division of the copies into a tile among a block's threads.

@@ -17,7 +17,8 @@ use wengert_testing::calls::gemm::lay_out;
 use wengert_testing::calls::operands;
 
 /// Asynchronous operations take place as late as they may, or before.
-const MODES: [Asynchrony; 3] = [Asynchrony::Late, Asynchrony::Seeded(1), Asynchrony::Seeded(2)];
+pub(super) const MODES: [Asynchrony; 3] =
+    [Asynchrony::Late, Asynchrony::Seeded(1), Asynchrony::Seeded(2)];
 
 /// The kernels of a product in tiles of 256 columns (`wide`), or of 128.
 fn compiled(gemm: &Gemm, wide: bool, follower: Option<&Follower>) -> Option<Compiled> {
@@ -216,7 +217,7 @@ fn where_warpgroups_multiply() {
 }
 
 /// What `ptxas` says of a text, and its machine code.
-fn machine_code(text: &str) -> (String, String) {
+pub(super) fn machine_code(text: &str) -> (String, String) {
     let (toolkit, folder) = (Toolkit::find().unwrap(), tempfile::tempdir().unwrap());
     let (source, object) = (folder.path().join("k.ptx"), folder.path().join("k.cubin"));
     std::fs::write(&source, text).unwrap();

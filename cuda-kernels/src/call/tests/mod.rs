@@ -11,6 +11,7 @@ mod decoding;
 mod follower;
 mod gemm;
 mod hopper;
+mod hopper_attention;
 mod kernels;
 
 use super::*;
