@@ -106,8 +106,21 @@ impl Request {
     }
 
     fn advance(&mut self) -> Result<bool> {
-        let transport = self.communicator.transport();
         // Signatures first: a difference explains what goes wrong with the data.
+        self.compare()?;
+        if let Some(ticket) = self.ticket {
+            match self.communicator.transport().poll(ticket) {
+                Ok(None) => {}
+                Ok(Some(result)) => (self.ticket, self.result) = (None, result),
+                Err(error) => return Err(self.reason(error)),
+            }
+        }
+        Ok(self.ticket.is_none() && self.comparisons.is_empty())
+    }
+
+    /// Compares the signatures that have arrived.
+    fn compare(&mut self) -> Result<()> {
+        let transport = self.communicator.transport();
         let mut at = 0;
         while let Some(comparison) = self.comparisons.get(at) {
             let Some(bytes) = transport.poll(comparison.ticket)? else {
@@ -121,13 +134,27 @@ impl Request {
                 return Err(own.mismatch(world(transport.rank()), theirs, world(peer)));
             }
         }
-        if let Some(ticket) = self.ticket
-            && let Some(result) = transport.poll(ticket)?
-        {
-            self.ticket = None;
-            self.result = result;
+        Ok(())
+    }
+
+    /// The reason of an error of the data. Data of another collective may be refused before the signature
+    /// that explains it has arrived; it is given a moment.
+    fn reason(&mut self, error: Error) -> Error {
+        if !matches!(error.kind(), Kind::Mismatch | Kind::Library) {
+            return error;
         }
-        Ok(self.ticket.is_none() && self.comparisons.is_empty())
+        let until = Instant::now() + Duration::from_secs(1);
+        let mut turn = 0;
+        while !self.comparisons.is_empty() && Instant::now() < until {
+            let stamp = self.communicator.transport().stamp();
+            match self.compare() {
+                Ok(()) => self.communicator.transport().pause(stamp, turn, until),
+                Err(other) if other.kind() == Kind::Mismatch => return other,
+                Err(_) => break,
+            }
+            turn += 1;
+        }
+        error
     }
 
     fn fail(&self, error: Error) -> Error {

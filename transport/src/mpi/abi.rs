@@ -80,6 +80,9 @@ pub(super) trait Abi: Sized + Send + Sync + 'static {
     /// An empty status.
     const STATUS: Self::Status;
 
+    /// True for the code of an error that says that a message is longer than its receive.
+    fn is_truncation(code: c_int) -> bool;
+
     /// The predefined handles.
     fn handles(library: &Library) -> Result<Handles<Self::Handle>>;
 }
@@ -115,6 +118,10 @@ impl Abi for OpenMpi {
     const STATUS: OpenMpiStatus =
         OpenMpiStatus { source: 0, tag: 0, error: 0, cancelled: 0, bytes: 0 };
 
+    fn is_truncation(code: c_int) -> bool {
+        code == 15
+    }
+
     fn handles(library: &Library) -> Result<Handles<Pointer>> {
         let at = |name: &str| library.address(name).map(Pointer);
         Ok(Handles {
@@ -146,6 +153,11 @@ impl Abi for Mpich {
     const STATUS: MpichStatus =
         MpichStatus { count_low: 0, count_high_and_cancelled: 0, source: 0, tag: 0, error: 0 };
 
+    /// The last seven bits are the class of an error, the others its details.
+    fn is_truncation(code: c_int) -> bool {
+        code & 0x7f == 14
+    }
+
     fn handles(_: &Library) -> Result<Handles<c_int>> {
         Ok(Handles {
             world: 0x4400_0000,
@@ -171,6 +183,10 @@ mod tests {
         assert_eq!(size_of::<MpichStatus>(), 20);
         assert_eq!(offset_of!(MpichStatus, source), 8);
         assert_eq!(offset_of!(MpichStatus, error), 16);
+        // `MPI_ERR_TRUNCATE` of both; 681230 came from MPICH 4.0.2.
+        assert!(OpenMpi::is_truncation(15) && !OpenMpi::is_truncation(14));
+        assert!(Mpich::is_truncation(14) && Mpich::is_truncation(681_230));
+        assert!(!Mpich::is_truncation(0) && !Mpich::is_truncation(15));
     }
 
     #[test]

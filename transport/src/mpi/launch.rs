@@ -114,7 +114,9 @@ fn number(name: &str, text: &str) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn detect(variables: &[(&str, &str)]) -> Result<Option<Launch>> {
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
+    fn detect(variables: Variables<'_>) -> Result<Option<Launch>> {
         let find = |name: &str| {
             variables.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).into())
         };
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn each_launcher_is_known_by_its_variables() {
-        let cases: [(&[(&str, &str)], Option<Vendor>, usize, Option<usize>); 5] = [
+        let cases: [(Variables<'_>, Option<Vendor>, usize, Option<usize>); 5] = [
             (
                 &[
                     ("OMPI_COMM_WORLD_RANK", "1"),
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn variables_that_make_no_sense_are_named() {
-        let text = |variables: &[(&str, &str)]| {
+        let text = |variables: Variables<'_>| {
             let error = detect(variables).expect_err("no sense");
             assert_eq!(error.kind(), Kind::Environment);
             error.to_string()

@@ -14,7 +14,7 @@ pub(super) struct Library {
     loaded: &'static Loaded,
     /// The name by which it was loaded.
     pub file: String,
-    /// Its own text about its version, first line.
+    /// Its own text about its version, as far as the first line or comma.
     pub version: String,
     pub vendor: Vendor,
 }
@@ -63,7 +63,8 @@ impl Library {
         let status = unsafe { get_version(text.as_mut_ptr().cast(), &mut len) };
         text.truncate(usize::try_from(len).unwrap_or(0));
         let text = String::from_utf8_lossy(&text).into_owned();
-        let first = text.lines().next().unwrap_or("").trim_end_matches('\0').replace('\t', " ");
+        let first = text.lines().next().unwrap_or("").split(',').next().unwrap_or("");
+        let first = first.trim_end_matches('\0').replace('\t', " ");
         match Vendor::of_version(&text) {
             Some(vendor) if status == 0 => {
                 library.vendor = vendor;

@@ -127,7 +127,9 @@ impl<A: Abi> Process<A> {
             unsafe { (self.functions.error_string)(status, text.as_mut_ptr().cast(), &mut len) };
         text.truncate(if told == 0 { usize::try_from(len).unwrap_or(0) } else { 0 });
         let text = String::from_utf8_lossy(&text);
-        let text = text.trim_end_matches(['\0', '\n']);
+        // Some libraries give several lines.
+        let text: Vec<&str> = text.trim_end_matches('\0').lines().map(str::trim_end).collect();
+        let text = text.join("; ");
         let message = format!("{call} of {} fails with code {status}: {text}", self.name);
         Err(Error::new(Kind::Library, message)
             .help("all ranks have to be started by one launcher, with one library"))
@@ -156,7 +158,12 @@ impl<A: Abi> Process<A> {
             let (mut flag, mut status) = (0, A::STATUS);
             // SAFETY: the request is active, and the status has the layout of the interface.
             let code = unsafe { (self.functions.test)(request, &mut flag, &mut status) };
-            self.done("MPI_Test", code).map_err(|error| explain(error, *part))?;
+            if let Part::Receive { from, len } = *part
+                && A::is_truncation(code)
+            {
+                return Err(wrong_length(from, len, "more"));
+            }
+            self.done("MPI_Test", code)?;
             if flag == 0 {
                 at += 1;
                 continue;
@@ -168,10 +175,7 @@ impl<A: Abi> Process<A> {
                     unsafe { (self.functions.get_count)(&status, self.handles.byte, &mut count) };
                 self.done("MPI_Get_count", code)?;
                 if count as usize != len {
-                    let message =
-                        format!("expects {len} bytes from rank {from}, the message has {count}");
-                    return Err(Error::new(Kind::Mismatch, message)
-                        .help("sender and receiver give the same number of bytes"));
+                    return Err(wrong_length(from, len, &count.to_string()));
                 }
             }
             work.requests.swap_remove(at);
@@ -243,14 +247,30 @@ impl<A: Abi> Drop for Process<A> {
     }
 }
 
-/// Adds to an error of a receive what is expected.
-fn explain(error: Error, part: Part) -> Error {
-    match part {
-        Part::Receive { from, len } => {
-            Error::new(Kind::Mismatch, format!("receive of {len} bytes from rank {from}: {error}"))
-        }
-        _ => error,
+/// Stands for buffers without bytes. The address of an empty slice in Rust is a small number, which
+/// Open MPI takes for `MPI_IN_PLACE`; MPICH refuses equal addresses of input and result.
+static NOTHING: [u8; 2] = [0; 2];
+
+/// The address of bytes that MPI reads.
+fn readable(bytes: &[u8]) -> *const c_void {
+    let bytes = if bytes.is_empty() { &NOTHING[..1] } else { bytes };
+    bytes.as_ptr().cast()
+}
+
+/// The address of bytes that MPI writes. If there are none, nothing is written.
+fn writable(bytes: &mut [u8]) -> *mut c_void {
+    if bytes.is_empty() {
+        return NOTHING[1..].as_ptr().cast_mut().cast();
     }
+    bytes.as_mut_ptr().cast()
+}
+
+/// The error of a message of another length than its receive.
+fn wrong_length(from: usize, wanted: usize, found: &str) -> Error {
+    let message = format!("{wanted} bytes are expected from rank {from}, its message has {found}");
+    Error::new(Kind::Mismatch, message)
+        .help("sender and receiver give the same number of bytes")
+        .about([from])
 }
 
 /// Sleeps for a time that grows with the number of pauses.
@@ -324,7 +344,7 @@ impl<A: Abi> Mpi<A> {
         let (calls, byte) = (&self.process.functions, self.process.handles.byte);
         let mut request = self.process.handles.no_request;
         let count = range.len() as c_int;
-        let at = work.result[range].as_mut_ptr().cast::<c_void>();
+        let at = writable(&mut work.result[range]);
         // SAFETY: the place is in the work's result, which stays where it is until the request has
         // ended.
         let status = unsafe {
@@ -347,7 +367,7 @@ impl<A: Abi> Mpi<A> {
         let (calls, byte) = (&self.process.functions, self.process.handles.byte);
         let mut request = self.process.handles.no_request;
         let count = range.len() as c_int;
-        let at = work.input[range].as_ptr().cast::<c_void>();
+        let at = readable(&work.input[range]);
         // SAFETY: as for `receive`, with the work's input.
         let status = unsafe {
             let (to, tag) = (to as c_int, tag as c_int);
@@ -363,8 +383,8 @@ impl<A: Abi> Mpi<A> {
         let (calls, byte) = (&self.process.functions, self.process.handles.byte);
         let communicator = self.communicator;
         let mut request = self.process.handles.no_request;
-        let input = work.input.as_ptr().cast::<c_void>();
-        let result = work.result.as_mut_ptr().cast::<c_void>();
+        let input = readable(&work.input);
+        let result = writable(&mut work.result);
         let starts = |counts: &[c_int]| {
             let sums = counts.iter().scan(0, |at, count| {
                 *at += count;
@@ -415,7 +435,7 @@ impl<A: Abi> Mpi<A> {
                 }
                 Native::Broadcast { root, len } => {
                     let is_root = root as usize == self.rank;
-                    let buffer = if is_root { work.input.as_mut_ptr().cast() } else { result };
+                    let buffer = if is_root { writable(&mut work.input) } else { result };
                     let status =
                         (calls.ibcast)(buffer, len, byte, root, communicator, &mut request);
                     ("MPI_Ibcast", status)
