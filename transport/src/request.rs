@@ -137,8 +137,8 @@ impl Request {
         Ok(())
     }
 
-    /// The reason of an error of the data. Data of another collective may be refused before the signature
-    /// that explains it has arrived; it is given a moment.
+    /// The reason of an error of the data. Data of another collective may be refused before the
+    /// signature that explains it has arrived; it is given a moment.
     fn reason(&mut self, error: Error) -> Error {
         if !matches!(error.kind(), Kind::Mismatch | Kind::Library) {
             return error;

@@ -8,10 +8,10 @@
 //! # Faults
 //!
 //! A wait fails at once if any rank of the world has died, or if a rank that it waits for has left
-//! or has failed itself. What that rank had sent before is still delivered. A wait for a rank that is stopped, or that never
-//! calls the operation, fails at its timeout. All processes of a run belong to one user and trust
-//! each other: a process that writes garbage into the segment is found in headers and positions,
-//! but not in the bytes of messages.
+//! or has failed itself. What that rank had sent before is still delivered. A wait for a rank that
+//! is stopped, or that never calls the operation, fails at its timeout. All processes of a run
+//! belong to one user and trust each other: a process that writes garbage into the segment is found
+//! in headers and positions, but not in the bytes of messages.
 #![allow(unsafe_code)]
 
 mod doorbell;
