@@ -1,5 +1,5 @@
-//! The rule that `docs/memory-safety.md` lists every public function of the kernel crates that
-//! takes memory.
+//! The rule that `docs/memory-safety.md` lists every public function that takes memory, of the
+//! kernel crates and of the transport.
 //!
 //! Sources are read line by line, not parsed. A public function is a `pub fn` in an `impl` of a
 //! public type, or a free function in a reachable file. Files are reachable through public
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const LIST: &str = "docs/memory-safety.md";
 /// The crates, whose paths are also their section names.
-const CRATES: [&str; 2] = ["cpu-kernels/src/", "cuda-kernels/src/"];
+const CRATES: [&str; 3] = ["cpu-kernels/src/", "cuda-kernels/src/", "transport/src/"];
 /// Types that represent memory, and the spellings of pointers and slices of plain data.
 const TYPES: [&str; 10] = [
     "Buffer",

@@ -1,0 +1,664 @@
+//! Ranks that are joined by a library of MPI.
+
+use super::abi::{Abi, Handles, TEXT, THREAD_SERIALIZED, UNDEFINED};
+use super::functions::Functions;
+use super::launch::Launch;
+use super::library::Library;
+use crate::communicator::Communicator;
+use crate::error::{Error, Kind, Result};
+use crate::operation::{Messages, Operation};
+use crate::options::Options;
+use crate::transport::{Awaited, Group, Ticket, Transport};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Pauses of one wait without sleep: the time of short exchanges.
+const YIELDS: u32 = 200;
+/// Pauses with a short sleep, after which long ones follow.
+const SHORT_SLEEPS: u32 = 1000;
+
+/// MPI in this process, which is initialised once.
+struct Process<A: Abi> {
+    name: &'static str,
+    functions: Functions<A>,
+    handles: Handles<A::Handle>,
+    /// Held for every call: MPI takes one at a time.
+    table: Mutex<Table<A>>,
+    has_failed: AtomicBool,
+    timeout: Duration,
+    /// Most bytes of one call.
+    chunk: usize,
+}
+
+struct Table<A: Abi> {
+    works: BTreeMap<Ticket, Work<A>>,
+    next: Ticket,
+    /// Communicators that were split off, to be freed in this order on all ranks.
+    split: Vec<A::Handle>,
+}
+
+/// An operation under way. MPI reads and writes its buffers until its requests have ended, so they
+/// are not touched before, and never freed if they do not end.
+struct Work<A: Abi> {
+    requests: Vec<(A::Handle, Part)>,
+    input: Vec<u8>,
+    result: Vec<u8>,
+    /// Lists of numbers that MPI reads.
+    lists: Vec<Vec<c_int>>,
+    returns_input: bool,
+    forgotten: bool,
+}
+
+/// What a request is.
+#[derive(Clone, Copy)]
+enum Part {
+    Send { to: usize },
+    Receive { from: usize, len: usize },
+    Collective,
+}
+
+/// Initialises MPI and makes the world.
+pub(super) fn join<A: Abi>(
+    library: &Library,
+    launch: &Launch,
+    options: &Options,
+) -> Result<Communicator> {
+    // SAFETY: `A` is the interface of the library's vendor, which its version states.
+    let functions: Functions<A> = unsafe { Functions::of(library)? };
+    let handles = A::handles(library)?;
+    let process = Process {
+        name: library.vendor.name(),
+        functions,
+        handles,
+        table: Mutex::new(Table { works: BTreeMap::new(), next: 0, split: Vec::new() }),
+        // Until the world is complete, nothing may wait for others.
+        has_failed: AtomicBool::new(true),
+        timeout: options.timeout.min(Duration::from_secs(1 << 32)),
+        chunk: options.mpi_chunk,
+    };
+    let calls = &process.functions;
+    let mut flag = 0;
+    // SAFETY: the function may be called at any time.
+    process.done("MPI_Initialized", unsafe { (calls.initialized)(&mut flag) })?;
+    if flag != 0 {
+        let message = "MPI is in use in this process already";
+        return Err(Error::new(Kind::Library, message).help("a process joins a world once"));
+    }
+    let mut provided = 0;
+    // SAFETY: null stands for the arguments of `main`, which MPI does not need.
+    let status =
+        unsafe { (calls.init_thread)(null_mut(), null_mut(), THREAD_SERIALIZED, &mut provided) };
+    process.done("MPI_Init_thread", status)?;
+    if provided < THREAD_SERIALIZED {
+        let message = format!(
+            "{} gives thread level {provided}, which allows calls from one thread only",
+            library.version
+        );
+        return Err(Error::new(Kind::Library, message)
+            .help("use a library that was built with support for threads"));
+    }
+    let world = process.handles.world;
+    let (rank, size) = process.place(world)?;
+    launch.compare(library, rank, size)?;
+    process.has_failed.store(false, Ordering::Release);
+    let members = (0..size).collect();
+    let world = Mpi { process: Arc::new(process), communicator: world, rank, members };
+    Ok(Communicator::new(Arc::new(world), options.clone()))
+}
+
+impl<A: Abi> Process<A> {
+    fn table(&self) -> MutexGuard<'_, Table<A>> {
+        self.table.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Turns the status of a call into a result.
+    fn done(&self, call: &str, status: c_int) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let (mut text, mut len) = (vec![0u8; TEXT], 0);
+        // SAFETY: the buffer has the largest size that an interface asks for.
+        let told =
+            unsafe { (self.functions.error_string)(status, text.as_mut_ptr().cast(), &mut len) };
+        text.truncate(if told == 0 { usize::try_from(len).unwrap_or(0) } else { 0 });
+        let text = String::from_utf8_lossy(&text);
+        // Some libraries give several lines.
+        let text: Vec<&str> = text.trim_end_matches('\0').lines().map(str::trim_end).collect();
+        let text = text.join("; ");
+        let message = format!("{call} of {} fails with code {status}: {text}", self.name);
+        Err(Error::new(Kind::Library, message)
+            .help("all ranks have to be started by one launcher, with one library"))
+    }
+
+    /// Makes errors of a communicator results, and gives this rank and the number of ranks.
+    fn place(&self, communicator: A::Handle) -> Result<(usize, usize)> {
+        let calls = &self.functions;
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: MPI is initialised, and the handles are those of its interface.
+        unsafe {
+            let handler = self.handles.errors_return;
+            let set = (calls.set_errhandler)(communicator, handler);
+            self.done("MPI_Comm_set_errhandler", set)?;
+            self.done("MPI_Comm_rank", (calls.comm_rank)(communicator, &mut rank))?;
+            self.done("MPI_Comm_size", (calls.comm_size)(communicator, &mut size))?;
+        }
+        Ok((rank as usize, size as usize))
+    }
+
+    /// Tests all requests of a work once. True if none is left.
+    fn test(&self, work: &mut Work<A>) -> Result<bool> {
+        let mut at = 0;
+        while at < work.requests.len() {
+            let (request, part) = &mut work.requests[at];
+            let (mut flag, mut status) = (0, A::STATUS);
+            // SAFETY: the request is active, and the status has the layout of the interface.
+            let code = unsafe { (self.functions.test)(request, &mut flag, &mut status) };
+            if let Part::Receive { from, len } = *part
+                && A::is_truncation(code)
+            {
+                return Err(wrong_length(from, len, "more"));
+            }
+            self.done("MPI_Test", code)?;
+            if flag == 0 {
+                at += 1;
+                continue;
+            }
+            if let Part::Receive { from, len } = *part {
+                let mut count = 0;
+                // SAFETY: the status is that of a completed receive of bytes.
+                let code =
+                    unsafe { (self.functions.get_count)(&status, self.handles.byte, &mut count) };
+                self.done("MPI_Get_count", code)?;
+                if count as usize != len {
+                    return Err(wrong_length(from, len, &count.to_string()));
+                }
+            }
+            work.requests.swap_remove(at);
+        }
+        Ok(work.requests.is_empty())
+    }
+
+    /// Waits until all forgotten works have ended, or until a moment.
+    fn settle(&self, until: Instant) -> Result<bool> {
+        let mut turn = 0;
+        loop {
+            let mut table = self.table();
+            let tickets: Vec<Ticket> = table.works.keys().copied().collect();
+            for ticket in tickets {
+                let work = table.works.get_mut(&ticket).expect("it is in the table");
+                if self.test(work)? {
+                    table.works.remove(&ticket);
+                }
+            }
+            if table.works.is_empty() || Instant::now() >= until {
+                return Ok(table.works.is_empty());
+            }
+            drop(table);
+            pause(turn, until);
+            turn += 1;
+        }
+    }
+
+    /// Ends MPI, together with all other ranks.
+    fn finalize(&self) -> Result<()> {
+        let until = Instant::now() + self.timeout;
+        if !self.settle(until)? {
+            return Ok(());
+        }
+        let mut table = self.table();
+        // SAFETY: MPI is initialised. The barrier shows that all ranks finalize now; without it,
+        // `MPI_Finalize` could wait for ever.
+        unsafe {
+            let mut request = self.handles.no_request;
+            let status = (self.functions.ibarrier)(self.handles.world, &mut request);
+            self.done("MPI_Ibarrier", status)?;
+            let (mut flag, mut turn) = (0, 0);
+            while flag == 0 {
+                let mut found = A::STATUS;
+                let status = (self.functions.test)(&mut request, &mut flag, &mut found);
+                self.done("MPI_Test", status)?;
+                if flag == 0 && Instant::now() >= until {
+                    return Ok(());
+                }
+                pause(turn, until);
+                turn += 1;
+            }
+            for mut split in std::mem::take(&mut table.split) {
+                self.done("MPI_Comm_free", (self.functions.comm_free)(&mut split))?;
+            }
+            self.done("MPI_Finalize", (self.functions.finalize)())
+        }
+    }
+}
+
+impl<A: Abi> Drop for Process<A> {
+    fn drop(&mut self) {
+        if !self.has_failed.load(Ordering::Acquire) && !std::thread::panicking() {
+            // If it fails, the launcher reports that this rank has not finalized.
+            let _ = self.finalize();
+        }
+        // MPI may still write to buffers of operations that have not ended.
+        std::mem::forget(std::mem::take(&mut self.table().works));
+    }
+}
+
+/// Stands for buffers without bytes. The address of an empty slice in Rust is a small number, which
+/// Open MPI takes for `MPI_IN_PLACE`; MPICH refuses equal addresses of input and result.
+static NOTHING: [u8; 2] = [0; 2];
+
+/// The address of bytes that MPI reads.
+fn readable(bytes: &[u8]) -> *const c_void {
+    let bytes = if bytes.is_empty() { &NOTHING[..1] } else { bytes };
+    bytes.as_ptr().cast()
+}
+
+/// The address of bytes that MPI writes. If there are none, nothing is written.
+fn writable(bytes: &mut [u8]) -> *mut c_void {
+    if bytes.is_empty() {
+        return NOTHING[1..].as_ptr().cast_mut().cast();
+    }
+    bytes.as_mut_ptr().cast()
+}
+
+/// The error of a message of another length than its receive.
+fn wrong_length(from: usize, wanted: usize, found: &str) -> Error {
+    let message = format!("{wanted} bytes are expected from rank {from}, its message has {found}");
+    Error::new(Kind::Mismatch, message)
+        .help("sender and receiver give the same number of bytes")
+        .about([from])
+}
+
+/// Sleeps for a time that grows with the number of pauses.
+fn pause(turn: u32, until: Instant) {
+    let time = match turn {
+        0..YIELDS => return std::thread::yield_now(),
+        YIELDS..SHORT_SLEEPS => Duration::from_micros(20),
+        _ => Duration::from_micros(500),
+    };
+    std::thread::sleep(time.min(until.saturating_duration_since(Instant::now())));
+}
+
+/// A communicator of MPI.
+struct Mpi<A: Abi> {
+    process: Arc<Process<A>>,
+    communicator: A::Handle,
+    rank: usize,
+    /// Its ranks, as ranks of the world.
+    members: Vec<usize>,
+}
+
+impl<A: Abi> Mpi<A> {
+    /// Starts the requests of an operation. On an error, those that were started stay in `work`.
+    fn begin(&self, messages: Messages, kind: Native, tag: u32, work: &mut Work<A>) -> Result<()> {
+        let Messages { input, len, sends, receives, copy, returns_input } = messages;
+        work.input = input;
+        work.returns_input = returns_input;
+        work.result = zeros(len)?;
+        if let Some((from, into)) = copy {
+            work.result[into].copy_from_slice(&work.input[from]);
+        }
+        match kind {
+            Native::None => {
+                for (from, range) in receives {
+                    let world = self.members[from];
+                    for range in self.chunks(range) {
+                        let part = Part::Receive { from: world, len: range.len() };
+                        self.receive(work, from, tag, range, part)?;
+                    }
+                }
+                for (to, range) in sends {
+                    let part = Part::Send { to: self.members[to] };
+                    for range in self.chunks(range) {
+                        self.send(work, to, tag, range, part)?;
+                    }
+                }
+                Ok(())
+            }
+            native => self.collective(native, work),
+        }
+    }
+
+    /// The parts of a message, in order. An empty message is one part.
+    fn chunks(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<A> {
+        let chunk = self.process.chunk;
+        let count = range.len().div_ceil(chunk).max(1);
+        (0..count).map(move |i| {
+            let start = range.start + i * chunk;
+            start..range.end.min(start + chunk)
+        })
+    }
+
+    fn receive(
+        &self,
+        work: &mut Work<A>,
+        from: usize,
+        tag: u32,
+        range: Range<usize>,
+        part: Part,
+    ) -> Result<()> {
+        let (calls, byte) = (&self.process.functions, self.process.handles.byte);
+        let mut request = self.process.handles.no_request;
+        let count = range.len() as c_int;
+        let at = writable(&mut work.result[range]);
+        // SAFETY: the place is in the work's result, which stays where it is until the request has
+        // ended.
+        let status = unsafe {
+            let (from, tag) = (from as c_int, tag as c_int);
+            (calls.irecv)(at, count, byte, from, tag, self.communicator, &mut request)
+        };
+        self.process.done("MPI_Irecv", status)?;
+        work.requests.push((request, part));
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        work: &mut Work<A>,
+        to: usize,
+        tag: u32,
+        range: Range<usize>,
+        part: Part,
+    ) -> Result<()> {
+        let (calls, byte) = (&self.process.functions, self.process.handles.byte);
+        let mut request = self.process.handles.no_request;
+        let count = range.len() as c_int;
+        let at = readable(&work.input[range]);
+        // SAFETY: as for `receive`, with the work's input.
+        let status = unsafe {
+            let (to, tag) = (to as c_int, tag as c_int);
+            (calls.isend)(at, count, byte, to, tag, self.communicator, &mut request)
+        };
+        self.process.done("MPI_Isend", status)?;
+        work.requests.push((request, part));
+        Ok(())
+    }
+
+    /// Starts a collective of MPI. All numbers fit an `int` (`Native::of`).
+    fn collective(&self, native: Native, work: &mut Work<A>) -> Result<()> {
+        let (calls, byte) = (&self.process.functions, self.process.handles.byte);
+        let communicator = self.communicator;
+        let mut request = self.process.handles.no_request;
+        let input = readable(&work.input);
+        let result = writable(&mut work.result);
+        let starts = |counts: &[c_int]| {
+            let sums = counts.iter().scan(0, |at, count| {
+                *at += count;
+                Some(*at - count)
+            });
+            sums.collect::<Vec<c_int>>()
+        };
+        // SAFETY: counts and places are within the input and the result, which stay where they
+        // are, as do the lists, until the request has ended. For a broadcast, MPI reads the
+        // root's input and writes the others' result.
+        let (call, status) = unsafe {
+            match native {
+                Native::Exchange(counts) => {
+                    let starts = starts(&counts);
+                    let (list, places) = (counts.as_ptr(), starts.as_ptr());
+                    let status = (calls.ialltoallv)(
+                        input,
+                        list,
+                        places,
+                        byte,
+                        result,
+                        list,
+                        places,
+                        byte,
+                        communicator,
+                        &mut request,
+                    );
+                    work.lists.extend([counts, starts]);
+                    ("MPI_Ialltoallv", status)
+                }
+                Native::Gather(counts) => {
+                    let starts = starts(&counts);
+                    let (list, places) = (counts.as_ptr(), starts.as_ptr());
+                    let own = counts[self.rank];
+                    let status = (calls.iallgatherv)(
+                        input,
+                        own,
+                        byte,
+                        result,
+                        list,
+                        places,
+                        byte,
+                        communicator,
+                        &mut request,
+                    );
+                    work.lists.extend([counts, starts]);
+                    ("MPI_Iallgatherv", status)
+                }
+                Native::Broadcast { root, len } => {
+                    let is_root = root as usize == self.rank;
+                    let buffer = if is_root { writable(&mut work.input) } else { result };
+                    let status =
+                        (calls.ibcast)(buffer, len, byte, root, communicator, &mut request);
+                    ("MPI_Ibcast", status)
+                }
+                Native::Barrier => ("MPI_Ibarrier", (calls.ibarrier)(communicator, &mut request)),
+                Native::None => unreachable!("messages are sent one by one"),
+            }
+        };
+        self.process.done(call, status)?;
+        work.requests.push((request, Part::Collective));
+        Ok(())
+    }
+}
+
+/// Which collective of MPI an operation is, with its numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Native {
+    /// Bytes for and from each rank.
+    Exchange(Vec<c_int>),
+    /// Bytes of each rank.
+    Gather(Vec<c_int>),
+    Broadcast {
+        root: c_int,
+        len: c_int,
+    },
+    Barrier,
+    /// Messages: not a collective, or too large for an `int`.
+    None,
+}
+
+impl Native {
+    /// All ranks have to choose the same, so the choice depends only on what all ranks know. The
+    /// counts of an exchange of different sizes are known to pairs of ranks only. It is sent as
+    /// messages, as libraries do themselves.
+    fn of(operation: &Operation, size: usize, chunk: usize) -> Native {
+        let int = |n: usize| n as c_int;
+        match operation {
+            Operation::AllToAll { bytes } if bytes.len() <= chunk => {
+                Native::Exchange(vec![int(bytes.len() / size); size])
+            }
+            Operation::AllGather { counts, .. } if counts.iter().sum::<usize>() <= chunk => {
+                Native::Gather(counts.iter().map(|count| int(*count)).collect())
+            }
+            Operation::Broadcast { root, len, .. } if *len <= chunk => {
+                Native::Broadcast { root: int(*root), len: int(*len) }
+            }
+            Operation::Barrier => Native::Barrier,
+            _ => Native::None,
+        }
+    }
+}
+
+/// Zeros, or an error if there is no memory for them.
+fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(len)
+        .map_err(|error| Error::system(format!("reserve {len} bytes for a result"), error))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+impl<A: Abi> Transport for Mpi<A> {
+    fn name(&self) -> &str {
+        self.process.name
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn world_rank(&self, rank: usize) -> usize {
+        self.members[rank]
+    }
+
+    fn start(&self, operation: Operation, tag: u32) -> Result<Ticket> {
+        let tag = match &operation {
+            Operation::Send { tag, .. } | Operation::Receive { tag, .. } => *tag,
+            _ => tag,
+        };
+        let native = Native::of(&operation, self.members.len(), self.process.chunk);
+        let messages = operation.messages(self.rank, self.members.len());
+        let mut table = self.process.table();
+        table.next += 1;
+        let ticket = table.next;
+        let mut work = Work {
+            requests: Vec::new(),
+            input: Vec::new(),
+            result: Vec::new(),
+            lists: Vec::new(),
+            returns_input: false,
+            forgotten: false,
+        };
+        let begun = self.begin(messages, native, tag, &mut work);
+        table.works.insert(ticket, work);
+        begun.map(|()| ticket)
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        let mut table = self.process.table();
+        let work = table.works.get_mut(&ticket).expect("the ticket is of a started operation");
+        if !self.process.test(work)? {
+            return Ok(None);
+        }
+        let work = table.works.remove(&ticket).expect("it was there");
+        Ok(Some(if work.returns_input { work.input } else { work.result }))
+    }
+
+    fn awaited(&self, ticket: Ticket) -> Vec<Awaited> {
+        let table = self.process.table();
+        let parts = table.works.get(&ticket).map_or(&[][..], |work| &work.requests);
+        let ranks = parts.iter().filter_map(|(_, part)| match part {
+            Part::Send { to } => Some(*to),
+            Part::Receive { from, .. } => Some(*from),
+            // MPI does not say whom a collective waits for.
+            Part::Collective => None,
+        });
+        ranks.map(|rank| Awaited { rank, process: None, silent: None }).collect()
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        let mut table = self.process.table();
+        if let Some(work) = table.works.get_mut(&ticket) {
+            work.forgotten = true;
+        }
+        // What was forgotten and has ended since is freed.
+        let mut kept = BTreeMap::new();
+        for (ticket, mut work) in std::mem::take(&mut table.works) {
+            let ended = work.forgotten && matches!(self.process.test(&mut work), Ok(true));
+            if !ended {
+                kept.insert(ticket, work);
+            }
+        }
+        table.works = kept;
+    }
+
+    fn stamp(&self) -> u32 {
+        0
+    }
+
+    fn pause(&self, _stamp: u32, turn: u32, until: Instant) {
+        pause(turn, until);
+    }
+
+    fn next_context(&self) -> u32 {
+        // MPI finds contexts by itself.
+        0
+    }
+
+    fn split(&self, group: &Group) -> Result<Option<Arc<dyn Transport>>> {
+        let calls = &self.process.functions;
+        let own = |rank: &usize| *rank == self.rank;
+        let color = match group.color.map(c_int::try_from) {
+            None => UNDEFINED,
+            Some(Ok(color)) => color,
+            Some(Err(_)) => {
+                let message = format!("color {} is too large for MPI", group.color.unwrap_or(0));
+                return Err(Error::new(Kind::Argument, message).help("colors are below 2147483648"));
+            }
+        };
+        let key = group.members.iter().position(own).unwrap_or(0) as c_int;
+        let mut communicator = self.process.handles.no_request;
+        let mut table = self.process.table();
+        // SAFETY: all ranks call it after the exchange that made `group`. The handle is replaced.
+        let status =
+            unsafe { (calls.comm_split)(self.communicator, color, key, &mut communicator) };
+        self.process.done("MPI_Comm_split", status)?;
+        if group.color.is_none() {
+            return Ok(None);
+        }
+        table.split.push(communicator);
+        let (rank, size) = self.process.place(communicator)?;
+        drop(table);
+        assert_eq!((rank, size), (key as usize, group.members.len()), "MPI orders by key");
+        let members = group.members.iter().map(|rank| self.members[*rank]).collect();
+        Ok(Some(Arc::new(Mpi { process: self.process.clone(), communicator, rank, members })))
+    }
+
+    fn failed(&self, _: &Error) {
+        self.process.has_failed.store(true, Ordering::Release);
+    }
+
+    fn abort(&self, status: i32) -> ! {
+        let _table = self.process.table();
+        // SAFETY: MPI is initialised. It ends the process, as a rule.
+        unsafe { (self.process.functions.abort)(self.process.handles.world, status) };
+        std::process::exit(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_choose_the_same_collective_by_what_all_know() {
+        let gather = |counts: &[usize]| Operation::AllGather {
+            bytes: vec![0; counts[0]],
+            counts: counts.to_vec(),
+        };
+        let cases = [
+            (Operation::AllToAll { bytes: vec![0; 8] }, Native::Exchange(vec![4, 4])),
+            (Operation::AllToAll { bytes: vec![0; 10] }, Native::None),
+            (gather(&[3, 5]), Native::Gather(vec![3, 5])),
+            (gather(&[3, 6]), Native::None),
+            (
+                Operation::Broadcast { root: 1, bytes: vec![], len: 8 },
+                Native::Broadcast { root: 1, len: 8 },
+            ),
+            (Operation::Broadcast { root: 1, bytes: vec![], len: 9 }, Native::None),
+            (Operation::Barrier, Native::Barrier),
+            (
+                Operation::AllToAllCounts { bytes: vec![], send: vec![0; 2], receive: vec![0; 2] },
+                Native::None,
+            ),
+            (Operation::Receive { from: 0, tag: 0, len: 1 }, Native::None),
+        ];
+        for (operation, native) in cases {
+            assert_eq!(Native::of(&operation, 2, 8), native, "{operation}");
+        }
+    }
+}
