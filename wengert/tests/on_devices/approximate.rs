@@ -113,8 +113,9 @@ fn a_plan_keeps_to_what_it_was_compiled_for() {
 fn initial_values_stay() {
     let mut program = Program::new();
     let built = program.function("f", |f| {
-        let table = f.param("table", wengert::nn::Embedding::new(16, 16));
-        f.output("y", table.call(&f.input("x", i32("B"))));
+        let x = f.input("x", i32("B"));
+        let table = f.param("table", Embedding::new(16, 16));
+        f.output("y", table.call(&x));
     });
     built.unwrap();
     let value = |approximate: bool| {
