@@ -108,6 +108,9 @@ pub trait StepRecorder: StepRunner + Sized {
     ) -> Result<(), Self::Error>;
 }
 
+/// Visits the memory that a kernel accesses.
+pub type Visit<'a, K> = dyn Fn(&K, &mut dyn FnMut(&Place)) + 'a;
+
 /// Records the body of a loop.
 pub type Body<'a, R> = dyn FnMut(&mut R) -> Result<(), <R as StepRunner>::Error> + 'a;
 
@@ -133,11 +136,7 @@ impl<K> ResolvedPlan<K> {
     /// that a kernel accesses.
     ///
     /// Error: why it is not.
-    pub fn recording(
-        &self,
-        most: u64,
-        places: &dyn Fn(&K, &mut dyn FnMut(&Place)),
-    ) -> Result<Recording, Unrecordable> {
+    pub fn recording(&self, most: u64, places: &Visit<'_, K>) -> Result<Recording, Unrecordable> {
         let unrolled =
             Analysis { places, repeats: false, loops: self.loops }.plan(&self.actions)?;
         if unrolled.length <= most {
@@ -161,12 +160,9 @@ impl<K> ResolvedPlan<K> {
     }
 }
 
-/// Visits the memory that a kernel accesses.
-type Visit<'a, K> = &'a dyn Fn(&K, &mut dyn FnMut(&Place));
-
 /// The choice of unrolled and repeated loops.
 struct Analysis<'a, K> {
-    places: Visit<'a, K>,
+    places: &'a Visit<'a, K>,
     /// Whether constant loops are repeated where that is possible.
     repeats: bool,
     loops: usize,

@@ -1,8 +1,9 @@
 //! A plan on a GPU.
 //!
 //! All memory is allocated when the executable is made: the arena, one allocation for constants,
-//! inputs and outputs together, and areas for the copies of inputs and outputs. Variables belong to the session, which passes their
-//! addresses to each run, so that several plans (train, evaluate, predict) share them.
+//! inputs and outputs together, and areas for the copies of inputs and outputs. Variables belong to
+//! the session, which passes their addresses to each run, so that several plans (train, evaluate,
+//! predict) share them.
 //!
 //! **A run does not wait.** It copies the inputs in through pinned memory, enqueues the steps,
 //! requests the outputs, and returns. [`Outputs::wait`] waits for the outputs. Later runs follow
@@ -11,18 +12,17 @@
 //! run, and its error names the run in which it surfaced.
 //!
 //! **Copies beside kernels.** Inputs of the next run and outputs of the last one are copied while
-//! kernels run ([`crate::driver::Upload`]). The device's stream has the inputs at its beginning, and
-//! the outputs at its end.
+//! kernels run ([`crate::driver::Upload`]).
 //!
 //! **Capture.** The steps of a run are captured into a CUDA graph, which is replayed as one launch.
-//! Loops and branches are in the graph too, as conditional nodes ([`control`] has the conditions;
-//! else the host follows them). If a variable has moved, the graph of a straight plan is updated,
-//! and one with conditional nodes is made anew. A capture pays
-//! from the second run on, so the first run goes step by step, unless many runs are expected
+//! Loops and branches are in the graph too, as conditional nodes, where that is possible
+//! (`control` has the conditions); else the host follows them, step by step. If a variable has
+//! moved, the graph of a straight plan is updated, and one with conditional nodes is made anew. A capture pays from
+//! the second run on, so the first run goes step by step, unless many runs are expected
 //! ([`CudaExecutable::expect_repeats`]); then the first run is captured too. A library may not load
 //! code during a capture, and some code is loaded at its first use: if the first capture fails,
-//! that run goes step by step, with a warning, and the next one is captured. If a capture with
-//! conditional nodes fails, the host follows the plan from then on, with a warning.
+//! that run goes step by step, with a warning, and the next one is captured. If a later capture
+//! with conditional nodes fails, the host follows the plan from then on, with a warning.
 
 mod control;
 mod products;

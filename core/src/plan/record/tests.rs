@@ -8,19 +8,22 @@ use crate::plan::{Plan, Prepare, Resolver, Step, parse_plan, resolve};
 use crate::verified::Verified;
 use std::fmt::Write;
 
-/// The places of each nest and call are its kernel.
+/// The places of a nest or call.
+#[derive(Debug)]
+struct Kernel(Vec<Place>);
+
 struct Places;
 
 impl<'p> Prepare<'p> for Places {
-    type Kernel = Vec<Place>;
+    type Kernel = Kernel;
 
     fn prepare(
         &mut self,
         resolver: &Resolver<'p>,
         steps: &'p [Step],
-        kernels: &mut Vec<Vec<Place>>,
+        kernels: &mut Vec<Kernel>,
     ) -> Result<usize> {
-        kernels.push(resolver.arguments(&steps[0]));
+        kernels.push(Kernel(resolver.arguments(&steps[0])));
         Ok(1)
     }
 }
@@ -30,11 +33,11 @@ impl<'p> Prepare<'p> for Places {
 struct Text(String);
 
 impl StepRunner for Text {
-    type Kernel = Vec<Place>;
+    type Kernel = Kernel;
     type Error = Diagnostic;
 
-    fn launch(&mut self, kernel: &Vec<Place>, counters: &Counters) -> Result<()> {
-        let last = counters.region(kernel.last().unwrap());
+    fn launch(&mut self, kernel: &Kernel, counters: &Counters) -> Result<()> {
+        let last = counters.region(kernel.0.last().unwrap());
         write!(self.0, "{:?}+{} ", last.space, last.offset).unwrap();
         Ok(())
     }
@@ -102,8 +105,8 @@ fn plan(name: &str) -> Verified<Plan> {
     Verified::new(parse_plan("file", &text[..end]).unwrap().0).unwrap()
 }
 
-fn visit(kernel: &Vec<Place>, visit: &mut dyn FnMut(&Place)) {
-    kernel.iter().for_each(visit);
+fn visit(kernel: &Kernel, visit: &mut dyn FnMut(&Place)) {
+    kernel.0.iter().for_each(visit);
 }
 
 /// The recording of a plan in at most `most` commands.
@@ -170,9 +173,9 @@ fn long_loops_of_fixed_addresses_are_repeated() {
 fn the_bound_of_operations_is_that_of_the_longest_run() {
     struct Endless(u64);
     impl StepRunner for Endless {
-        type Kernel = Vec<Place>;
+        type Kernel = Kernel;
         type Error = Diagnostic;
-        fn launch(&mut self, _: &Vec<Place>, _: &Counters) -> Result<()> {
+        fn launch(&mut self, _: &Kernel, _: &Counters) -> Result<()> {
             Ok(())
         }
         fn copy(&mut self, _: Region, _: Region) -> Result<()> {
@@ -189,7 +192,7 @@ fn the_bound_of_operations_is_that_of_the_longest_run() {
         let plan = plan(name);
         let resolved = resolve(&plan, &mut Places).unwrap();
         let most = resolved.recording(100, &visit).unwrap().most;
-        let mut run = |limit| resolved.run(&mut resolved.counters(), &mut Endless(longest), limit);
+        let run = |limit| resolved.run(&mut resolved.counters(), &mut Endless(longest), limit);
         assert!(run(most).is_ok(), "{name}");
         assert!(run(most - 1).is_err(), "{name}");
     }
