@@ -315,6 +315,16 @@ impl fmt::Display for Operation {
     }
 }
 
+/// Zeros, or an error if there is no memory for them.
+pub(crate) fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(len)
+        .map_err(|error| Error::system(format!("reserve {len} bytes for a result"), error))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use super::frame::{Envelope, Frame, HEADER, SHORT};
 use super::ring::{Reader, Writer};
 use super::segment::Segment;
 use crate::error::{Error, Kind, Result};
-use crate::operation::Operation;
+use crate::operation::{Operation, zeros};
 use crate::transport::Ticket;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -474,16 +474,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Zeros, or an error if there is no memory for them.
-fn zeros(len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|error| Error::system(format!("reserve {len} bytes for a result"), error))?;
-    bytes.resize(len, 0);
-    Ok(bytes)
 }
 
 #[cfg(test)]
