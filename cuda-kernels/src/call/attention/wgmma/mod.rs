@@ -40,7 +40,9 @@
 mod shape;
 mod tile;
 
-pub(super) use shape::{Shape, can, fits};
+#[cfg(test)]
+pub(super) use shape::can;
+pub(super) use shape::{Shape, fits};
 
 use super::super::draft::Draft;
 use super::super::index::{divide, quotient};
