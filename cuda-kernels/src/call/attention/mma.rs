@@ -1,4 +1,5 @@
-//! The engine for f16 and bf16: tensor cores (`mma.sync` m16n8k16, sums in f32).
+//! The engine for f16 and bf16: tensor cores (`mma.sync` m16n8k16, sums in f32). On Hopper,
+//! [`wgmma`](super::wgmma) has most of the larger calls.
 //!
 //! The rows of a block are divided among four warps. Each warp handles all columns of the block.
 //! Tiles keep the halves in their memory layout. `cp.async` copies them, or loads through registers
