@@ -491,7 +491,7 @@ impl Target {
         let elements = gemm.batch.saturating_mul(gemm.m).saturating_mul(gemm.n);
         let pairs = elements.saturating_mul(gemm.k) as u128;
         // Tensor cores multiply 8-bit floats twice as fast.
-        let lead = pairs * u128::from(self.library_lead) * gemm.operand.size() as u128 >> 21;
+        let lead = (pairs * u128::from(self.library_lead) * gemm.operand.size() as u128) >> 21;
         let compared = gemm.operand.is_half() || gemm.operand.is_float8();
         self.followers && compared && elements >= FULL_PRODUCT && u128::from(saved) > lead
     }
