@@ -218,7 +218,7 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             keeps: Keeps::Bits,
             run: |unit| {
                 if unit.shared.fuse && unit.shared.target.followers {
-                    calls::follow(&mut unit.kernels, &unit.shared.target);
+                    calls::follow(&mut unit.kernels, unit.shared.target);
                 }
                 Ok(())
             },
