@@ -496,10 +496,11 @@ impl Target {
         self.followers && compared && elements >= FULL_PRODUCT && u128::from(saved) > lead
     }
 
-    /// Maximum traffic of a follower besides the product, in sizes of the product. A CPU keeps panels
-    /// of the product's operands in caches, from which the follower's data would evict them: that
-    /// costs more than one saved read of the product. A GPU has its tiles in shared memory. There a
-    /// limit keeps the product from waiting for operands of a long update.
+    /// Maximum traffic of a follower besides the product, in sizes of the product.
+    ///
+    /// A CPU keeps panels of the product's operands in caches. The follower's data would evict
+    /// them, which costs more than one saved read of the product. A GPU has its tiles in shared
+    /// memory. There the limit keeps the product from waiting for operands of a long update.
     pub fn follower_traffic(&self) -> usize {
         if self.library_lead == 0 { 2 } else { 4 }
     }

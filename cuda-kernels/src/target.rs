@@ -53,12 +53,13 @@ pub fn target(architecture: &str) -> Target {
 
 /// [`Target::library_lead`] of cuBLASLt.
 ///
-/// Kernels of one block's tiles and `mma.sync` or `wgmma`, as this crate's are, reach about 0.85 of
-/// the library's speed: 191 TFLOP/s (learn-cuda, 02b_matmul_sm80, version 4) of 220 (cuBLAS in
-/// Triton's documentation, matrix multiplication), both products of halves of 4096 on an A100. A GPU
-/// makes about 150 operations in the time of a byte: 990 TFLOP/s and 4.8 TB/s of an H200, of which
-/// products and streams reach 0.7 and 0.9. That is 2²¹ / 150 · (1 / 0.85 − 1) bytes, rounded. No
-/// kernel of this crate was measured for it; `--autotune` measures each product.
+/// Kernels like those of this crate (`mma.sync` or `wgmma`, tiles of one block) reach about 0.85 of
+/// the library's speed. Published for halves, extents of 4096, on an A100: 191 TFLOP/s
+/// (learn-cuda, 02b_matmul_sm80, version 4) of 220 (cuBLAS, in Triton's documentation of matrix
+/// multiplication). A GPU makes about 150 operations in the time of a byte: an H200 has 990 TFLOP/s
+/// and 4.8 TB/s, of which products reach 0.7 and streams 0.9. So the lead is
+/// 2²¹ / 150 · (1 / 0.85 − 1) bytes, rounded. No kernel of this crate was measured for it;
+/// `--autotune` measures each product.
 ///
 /// On sm_100 the library's products use instructions (`tcgen05`) that this crate's do not have, so
 /// they are always the library's.

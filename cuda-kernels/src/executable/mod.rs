@@ -17,12 +17,12 @@
 //! **Capture.** The steps of a run are captured into a CUDA graph, which is replayed as one launch.
 //! Loops and branches are in the graph too, as conditional nodes, where that is possible
 //! (`control` has the conditions); else the host follows them, step by step. If a variable has
-//! moved, the graph of a straight plan is updated, and one with conditional nodes is made anew. A capture pays from
-//! the second run on, so the first run goes step by step, unless many runs are expected
-//! ([`CudaExecutable::expect_repeats`]); then the first run is captured too. A library may not load
-//! code during a capture, and some code is loaded at its first use: if the first capture fails,
-//! that run goes step by step, with a warning, and the next one is captured. If a later capture
-//! with conditional nodes fails, the host follows the plan from then on, with a warning.
+//! moved, the graph of a straight plan is updated, and one with conditional nodes is made anew. A
+//! capture pays from the second run on, so the first run goes step by step, unless many runs are
+//! expected ([`CudaExecutable::expect_repeats`]); then the first run is captured too. A library may
+//! not load code during a capture, and some code is loaded at its first use: if the first capture
+//! fails, that run goes step by step, with a warning, and the next one is captured. If a later
+//! capture with conditional nodes fails, the host follows the plan from then on, with a warning.
 
 mod control;
 mod products;
