@@ -79,6 +79,10 @@ impl ErrorBound {
 
     /// The greatest error at an operand `x` with that exact result.
     pub fn at(&self, x: f64, exact: f64) -> f64 {
+        // No relative part: the operand may be infinite, as for eˣ.
+        if exact == 0.0 {
+            return self.absolute;
+        }
         (self.relative + self.per_operand * x.abs()) * exact.abs() + self.absolute
     }
 }
