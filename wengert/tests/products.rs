@@ -46,8 +46,7 @@ fn lowered(program: &Program) -> (LoweredPlan, u64) {
     (lowered.unwrap(), plan.arena as u64)
 }
 
-/// Checks that the products which kernels of the project compute are so many, and that the reason is
-/// their followers.
+/// Checks how many products kernels of the project compute, and that followers are the reason.
 fn only_followers_take_products(lowered: &LoweredPlan, count: usize) {
     let own: Vec<_> = lowered.products.iter().filter(|choice| choice.library.is_err()).collect();
     assert_eq!(own.len(), count, "{}", ProductTable(&lowered.products));
