@@ -79,11 +79,12 @@ impl ErrorBound {
 
     /// The greatest error at an operand `x` with that exact result.
     pub fn at(&self, x: f64, exact: f64) -> f64 {
-        // No relative part: the operand may be infinite, as for eˣ.
-        if exact == 0.0 {
-            return self.absolute;
-        }
-        (self.relative + self.per_operand * x.abs()) * exact.abs() + self.absolute
+        // The operand may be infinite, where eˣ is 0 and tanh x is ±1.
+        let relative = match self.per_operand == 0.0 || exact == 0.0 {
+            true => self.relative,
+            false => self.relative + self.per_operand * x.abs(),
+        };
+        relative * exact.abs() + self.absolute
     }
 }
 
