@@ -19,6 +19,8 @@ use std::ops::RangeInclusive;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 /// Number of results that keeps the threads of a CPU busy.
 const BUSY: u32 = 64;
+/// Traffic of followers on a CPU.
+const FOLLOWER_TRAFFIC: u32 = 2;
 
 /// A kind of device.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -86,6 +88,12 @@ pub struct Target {
     /// product of 2²⁰ pairs of halves; 0 if there is no library. See
     /// [`runs_follower`](Target::runs_follower).
     pub library_lead: u32,
+    /// Most traffic of a follower besides the product, in sizes of the product.
+    ///
+    /// A CPU keeps panels of the product's operands in caches. The follower's data would evict
+    /// them, which costs more than one saved read of the product. A GPU has its tiles in shared
+    /// memory. There the limit keeps the product from waiting for operands of a long update.
+    pub follower_traffic: u32,
     /// Whether a product of few rows is slower if the columns of its rhs are not adjacent in
     /// memory. If so, an rhs that a loop captures is transposed once, before the loop.
     pub lays_out: bool,
@@ -211,6 +219,7 @@ impl Target {
             residual_first: false,
             followers: true,
             library_lead: 0,
+            follower_traffic: FOLLOWER_TRAFFIC,
             lays_out: true,
             rematerializes: false,
             shares_launches: false,
@@ -282,6 +291,7 @@ impl Target {
             ("wide_columns", self.wide_columns, 0),
             ("band_rows", self.band_rows, 0),
             ("library_lead", self.library_lead, 0),
+            ("follower_traffic", self.follower_traffic, FOLLOWER_TRAFFIC),
         ] {
             if value != usual {
                 attributes.insert(name, number(value.into()));
@@ -336,6 +346,7 @@ impl Target {
         let wide_columns = narrow(number("wide_columns", Some(0))?)?;
         let band_rows = narrow(number("band_rows", Some(0))?)?;
         let library_lead = narrow(number("library_lead", Some(0))?)?;
+        let follower_traffic = narrow(number("follower_traffic", Some(FOLLOWER_TRAFFIC))?)?;
         let (row_bytes, row_storage) = (number("row_bytes", None)?, number("row_storage", None)?);
         let row_alignment = take(map, "row_alignment", Some(1usize))? as u64;
         let attention_row = take(map, "attention_row", Some(ANY as usize))? as u64;
@@ -397,6 +408,7 @@ impl Target {
             residual_first,
             followers,
             library_lead,
+            follower_traffic,
             lays_out,
             rematerializes,
             shares_launches,
@@ -485,7 +497,7 @@ impl Target {
     /// is the library's.
     pub fn runs_follower(&self, product: &Call, saved: u64) -> bool {
         let Call::Gemm(gemm) = product else { return self.followers };
-        if self.library_lead == 0 || self.batch_invariant {
+        if !self.has_library() || self.batch_invariant {
             return self.followers;
         }
         let elements = gemm.batch.saturating_mul(gemm.m).saturating_mul(gemm.n);
@@ -496,13 +508,9 @@ impl Target {
         self.followers && compared && elements >= FULL_PRODUCT && u128::from(saved) > lead
     }
 
-    /// Maximum traffic of a follower besides the product, in sizes of the product.
-    ///
-    /// A CPU keeps panels of the product's operands in caches. The follower's data would evict
-    /// them, which costs more than one saved read of the product. A GPU has its tiles in shared
-    /// memory. There the limit keeps the product from waiting for operands of a long update.
-    pub fn follower_traffic(&self) -> usize {
-        if self.library_lead == 0 { 2 } else { 4 }
+    /// Whether a library computes some products, and leaves their followers to kernels.
+    pub fn has_library(&self) -> bool {
+        self.library_lead > 0
     }
 
     /// Whether a reduction along other axes with so many results is [wide](Target::wide_columns).
@@ -640,6 +648,7 @@ mod tests {
             half_attention: false,
             followers: false,
             library_lead: 2500,
+            follower_traffic: 4,
             approximations: Approximations::Used,
             workspace: Workspace::Promised(|_| 8),
             ..cpu.clone()

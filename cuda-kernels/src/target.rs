@@ -42,6 +42,7 @@ pub fn target(architecture: &str) -> Target {
         residual_first: true,
         followers: true,
         library_lead: library_lead(architecture),
+        follower_traffic: 4,
         lays_out: false,
         rematerializes: true,
         shares_launches: true,

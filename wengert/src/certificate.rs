@@ -1,9 +1,8 @@
 //! The certificate of a function's precision, with the results of a device.
 //!
 //! ```
-//! use wengert::certificate::certify_on;
 //! use wengert::core::graph::parse_program;
-//! use wengert::{Binding, Device, Literal};
+//! use wengert::{Binding, Device, Evaluation, Literal};
 //! # fn main() -> wengert::Result<()> {
 //! let text = "func @f(%x: f32[3]) -> (y: f32[]) {
 //!     %0: f32[3] = exp %x
@@ -11,7 +10,9 @@
 //!     return %1 }";
 //! let program = parse_program(text, "f.ir")?;
 //! let x = Literal::from_vec(&[3], vec![0.5f32, 1.0, -2.0])?;
-//! let certificate = certify_on(Device::Interpreter, &program, "f", &Binding::new(), &[x])?;
+//! let (binding, inputs) = (Binding::new(), [x]);
+//! let on = Evaluation::new(Device::Interpreter, &program, "f", &binding, &inputs);
+//! let certificate = on.certify()?;
 //! let y = &certificate.outputs[0];
 //! let bound = y.worst_case.as_ref().expect("`exp` of small numbers is bounded").absolute;
 //! assert!(y.observed.greatest <= bound && bound < 1e-5);
@@ -20,9 +21,9 @@
 //! ```
 
 use crate::available_memory;
-use crate::check;
-use crate::device::{Device, DeviceOptions};
-use crate::session::Session;
+#[cfg(doc)]
+use crate::device::DeviceOptions;
+use crate::evaluation::Evaluation;
 use wengert_compiler::precision::Precision;
 use wengert_core::graph::{Function, Program};
 use wengert_core::{Binding, Literal, Result, interpret};
@@ -32,92 +33,42 @@ pub use wengert_compiler::certificate::*;
 /// Bytes of a number with a bound and the derivative's values, in those of the interpreter's.
 const FACTOR: u64 = 6;
 
-/// The certificate of `function` of `program`. Its outputs are computed on `device`. `inputs` has a
-/// value for each of the function's inputs, variables included.
-///
-/// The interpreter computes the bound and the derivatives, one element after the other. So models
-/// are certified at small sizes.
-///
-/// # Errors
-/// There is no such function; the device fails or is missing; there is not enough memory; errors
-/// of the interpreter.
-#[track_caller]
-pub fn certify_on(
-    device: Device,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-) -> Result<Certificate> {
-    certify_with(device, &DeviceOptions::default(), program, function, binding, inputs)
-}
+impl Evaluation<'_> {
+    /// The certificate of the function, whose outputs the device computes. If functions are
+    /// [approximated](DeviceOptions::approximate_functions), the bound counts their errors.
+    ///
+    /// The interpreter computes the bound and the derivatives, one element after the other. So
+    /// models are certified at small sizes.
+    ///
+    /// # Errors
+    /// There is no such function; the device fails or is missing; there is not enough memory;
+    /// errors of the interpreter.
+    #[track_caller]
+    pub fn certify(&self) -> Result<Certificate> {
+        let bound = self.bound()?;
+        check_memory(&bound)?;
+        let approximations = self.session()?.target().approximations;
+        certify(&bound, self.inputs, &self.run()?, approximations)
+    }
 
-/// [`certify_on`] a device with options. If functions are
-/// [approximated](DeviceOptions::approximate_functions), the bound counts their errors.
-///
-/// # Errors
-/// As for [`certify_on`].
-#[track_caller]
-pub fn certify_with(
-    device: Device,
-    options: &DeviceOptions,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-) -> Result<Certificate> {
-    let bound = program.get(function)?.bind(binding)?;
-    check_memory(&bound)?;
-    let approximations = Session::open_with(device, options)?.target().approximations;
-    let computed = check::run(device, options, program, function, binding, inputs)?;
-    certify(&bound, inputs, &computed, approximations)
-}
-
-/// The cheapest set of equations of `function` of `program` that a policy has to keep in f32 for an
-/// error of at most `within` on `device`: see [`keep`]. `inputs` has a value for each of the
-/// function's inputs, variables included.
-///
-/// # Errors
-/// There is no such function; the device fails or is missing; there is not enough memory; those of
-/// [`keep`] and of [`Precision::for_program`].
-#[track_caller]
-pub fn keep_on(
-    device: Device,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-    policy: &Precision,
-    within: f64,
-) -> Result<Kept> {
-    let options = DeviceOptions::default();
-    keep_with(device, &options, program, function, binding, inputs, policy, within)
-}
-
-/// [`keep_on`] a device with options.
-///
-/// # Errors
-/// As for [`keep_on`].
-#[track_caller]
-#[expect(clippy::too_many_arguments, reason = "a run and a policy are described by many things")]
-pub fn keep_with(
-    device: Device,
-    options: &DeviceOptions,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-    policy: &Precision,
-    within: f64,
-) -> Result<Kept> {
-    let function = program.get(function)?;
-    check_memory(&function.bind(binding)?)?;
-    let policy = &policy.for_program(program)?;
-    let mut run = |function: &Function, inputs: &[Literal]| {
-        let program = Program::from_functions(vec![function.clone()])?;
-        check::run(device, options, &program, &function.name, &Binding::new(), inputs)
-    };
-    keep(function, binding, policy, inputs, within, &mut run)
+    /// The cheapest set of equations that `policy` has to keep in f32 for an error of at most
+    /// `within` on the device: see [`keep`].
+    ///
+    /// # Errors
+    /// There is no such function; the device fails or is missing; there is not enough memory;
+    /// those of [`keep`] and of [`Precision::for_program`].
+    #[track_caller]
+    pub fn keep(&self, policy: &Precision, within: f64) -> Result<Kept> {
+        check_memory(&self.bound()?)?;
+        let policy = &policy.for_program(self.program)?;
+        let mut run = |function: &Function, inputs: &[Literal]| {
+            let program = &Program::from_functions(vec![function.clone()])?;
+            let (function, binding) = (&*function.name, &Binding::new());
+            Evaluation { program, function, binding, inputs, ..*self }.run()
+        };
+        let function = self.program.get(self.function)?;
+        keep(function, self.binding, policy, self.inputs, within, &mut run)
+    }
 }
 
 fn check_memory(function: &Function) -> Result<()> {

@@ -7,13 +7,11 @@
 use crate::autodiff::function::{Grad, Jvp, grad, jvp};
 use crate::available_memory;
 use crate::data::spec::random;
-use crate::device::{Device, DeviceOptions};
-use crate::session::Session;
-use crate::signature::is_variable;
+use crate::evaluation::Evaluation;
 use wengert_compiler::indices::watch;
-use wengert_core::graph::{Function, Output, OutputRole, Program};
+use wengert_core::graph::{Function, OutputRole, Program};
 use wengert_core::interpret::{self, Array};
-use wengert_core::{Binding, DType, Literal, Result, Scalar, TensorType, diagnostic};
+use wengert_core::{DType, Literal, Result, Scalar, TensorType, diagnostic};
 
 /// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -245,65 +243,37 @@ pub fn indices(function: &Function, inputs: &[Literal]) -> Result<Option<Finding
     Ok(Some(Finding::Good(format!("every index is in range: {count} lookup{s}"))))
 }
 
-/// Runs `function` of `program` on `device` and in the interpreter, and compares all outputs.
-///
-/// Elements may differ by 1024 units in the last place of the greatest element of the output,
-/// since devices sum in another order. Outputs that are not floats must be equal.
-#[track_caller]
-pub fn device(
-    device: Device,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-) -> Result<Finding> {
-    let bound = program.get(function)?.bind(binding)?;
-    let results = run(device, &DeviceOptions::default(), program, function, binding, inputs)?;
-    available_memory::check(interpret::peak_bytes(&bound), || {
-        format!("@{function} in the interpreter")
-    })?;
-    let expected = interpret::run(&bound, inputs)?;
-    for ((output, found), expected) in bound.outputs.iter().zip(&results).zip(&expected) {
-        if let Some((i, a, b)) = deviation(found, expected)? {
-            return Ok(Finding::Bad(format!(
-                "output `{}`, element {i}: {device} gives {a}, the interpreter {b}",
-                output.name
-            )));
+impl Evaluation<'_> {
+    /// Runs the function on the device and in the interpreter, and compares all outputs.
+    ///
+    /// Elements may differ by 1024 units in the last place of the greatest element of the output,
+    /// since devices sum in another order. Outputs that are not floats must be equal.
+    ///
+    /// # Errors
+    /// Those of the device and of the interpreter; there is not enough memory.
+    #[track_caller]
+    pub fn compare(&self) -> Result<Finding> {
+        let Evaluation { device, function, inputs, .. } = *self;
+        let bound = self.bound()?;
+        let results = self.run()?;
+        available_memory::check(interpret::peak_bytes(&bound), || {
+            format!("@{function} in the interpreter")
+        })?;
+        let expected = interpret::run(&bound, inputs)?;
+        for ((output, found), expected) in bound.outputs.iter().zip(&results).zip(&expected) {
+            if let Some((i, a, b)) = deviation(found, expected)? {
+                return Ok(Finding::Bad(format!(
+                    "output `{}`, element {i}: {device} gives {a}, the interpreter {b}",
+                    output.name
+                )));
+            }
         }
+        let count = bound.outputs.len();
+        Ok(Finding::Good(format!(
+            "{device} agrees with the interpreter: {count} output{}",
+            if count == 1 { "" } else { "s" }
+        )))
     }
-    let count = bound.outputs.len();
-    Ok(Finding::Good(format!(
-        "{device} agrees with the interpreter: {count} output{}",
-        if count == 1 { "" } else { "s" }
-    )))
-}
-
-/// The outputs of `function` of `program` on `device`, states included, in the function's order.
-#[track_caller]
-pub(crate) fn run(
-    device: Device,
-    options: &DeviceOptions,
-    program: &Program,
-    function: &str,
-    binding: &Binding,
-    inputs: &[Literal],
-) -> Result<Vec<Literal>> {
-    let mut session = Session::open_with(device, options)?;
-    let mut compiled = session.compile(program, function, binding)?;
-    let bound = program.get(function)?.bind(binding)?;
-    let mut given = Vec::new();
-    for (input, value) in bound.inputs.iter().zip(inputs) {
-        match is_variable(input.role) {
-            true => session.set_variable(&input.name, value)?,
-            false => given.push((input.name.as_str(), value)),
-        }
-    }
-    let results = compiled.run(&given)?;
-    let output = |output: &Output| match output.role {
-        OutputRole::Output => results.get(&output.name).cloned(),
-        OutputRole::State => session.variable(&output.name),
-    };
-    bound.outputs.iter().map(output).collect()
 }
 
 /// The first element that differs from the interpreter's by more than rounding and the order of
@@ -340,6 +310,8 @@ pub fn deviation(found: &Literal, expected: &Literal) -> Result<Option<(usize, S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Device;
+    use wengert_core::Binding;
     use wengert_core::graph::parse_program;
 
     fn function(text: &str) -> Function {
@@ -403,7 +375,9 @@ mod tests {
     fn the_interpreter_agrees_with_itself() {
         let program = parse_program(SMOOTH, "f.ir").unwrap();
         let finding =
-            device(Device::Interpreter, &program, "f", &Binding::new(), &values()).unwrap();
+            Evaluation::new(Device::Interpreter, &program, "f", &Binding::new(), &values())
+                .compare()
+                .unwrap();
         assert_eq!(
             finding,
             Finding::Good("interpreter agrees with the interpreter: 3 outputs".into())

@@ -76,6 +76,7 @@ pub mod command;
 pub mod data;
 pub mod device;
 pub mod eager;
+pub mod evaluation;
 mod executable;
 pub mod fft;
 pub mod format;
@@ -113,6 +114,7 @@ pub mod weight_names;
 struct Readme;
 
 pub use device::{Device, DeviceOptions, Survey, products, ptx, target};
+pub use evaluation::Evaluation;
 pub use executable::{KernelTime, StepTime};
 /// Lets `#[derive(Differentiable)]` name this crate from within.
 extern crate self as wengert;

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 #![allow(clippy::print_stdout)] // Prints the figures of each model.
 
-use wengert::certificate::{Certificate, Norm, certify_on, keep_on};
-use wengert::core::graph::{InputRole, parse_program};
+use std::sync::LazyLock;
+use wengert::Evaluation;
+use wengert::certificate::{Certificate, Norm};
+use wengert::core::graph::{self, InputRole, parse_program};
 use wengert::core::{KeyPath, Scalar};
 use wengert::models::{
     Bert, BertSettings, Convnet, ConvnetSettings, Gpt, GptSettings, Llama, LlamaSettings,
@@ -54,13 +56,19 @@ fn values(program: &Program) -> Vec<Literal> {
         .collect()
 }
 
+/// A function without dimension variables on the CPU.
+fn on<'a>(program: &'a graph::Program, function: &'a str, inputs: &'a [Literal]) -> Evaluation<'a> {
+    static NONE: LazyLock<Binding> = LazyLock::new(Binding::new);
+    Evaluation::new(Device::Cpu, program, function, &NONE, inputs)
+}
+
 /// Certifies a program as it is, and in mixed precision. No output may exceed its bound.
 fn check(name: &str, program: &Program) {
     let inputs = values(program);
     let mut mixed = program.clone();
     mixed.precision(&Precision::bf16()).unwrap();
     for (precision, program) in [("f32", program), ("bf16", &mixed)] {
-        let certificate = certify_on(Device::Cpu, program, "loss", &bind!(), &inputs).unwrap();
+        let certificate = on(program, "loss", &inputs).certify().unwrap();
         print(name, precision, &certificate);
         for output in &certificate.outputs {
             let Ok(bound) = output.worst_case.as_ref() else { continue };
@@ -203,15 +211,14 @@ fn a_perceptron_is_kept_within_an_error() {
         });
     let inputs = values(&program);
     let policy = Precision::bf16();
-    let on =
-        |within: f64| keep_on(Device::Cpu, &program, "loss", &bind!(), &inputs, &policy, within);
-    let all = on(1.0).unwrap();
+    let kept_within = |within| on(&program, "loss", &inputs).keep(&policy, within).unwrap();
+    let all = kept_within(1.0);
     assert!(all.equations.is_empty() && all.without > all.given * 100.0, "{all:?}");
-    let kept = on(all.without / 4.0).unwrap();
+    let kept = kept_within(all.without / 4.0);
     assert!(!kept.equations.is_empty() && kept.equations.len() < kept.candidates, "{kept:?}");
     let mut mixed = program.clone();
     mixed.precision(&kept.policy).unwrap();
-    let certificate = certify_on(Device::Cpu, &mixed, "loss", &bind!(), &inputs).unwrap();
+    let certificate = on(&mixed, "loss", &inputs).certify().unwrap();
     let error = certificate.outputs.iter().map(|o| o.observed.relative()).fold(0.0, f64::max);
     assert_eq!(error, kept.with);
     assert!(kept.with <= all.without / 4.0 && kept.with >= kept.given, "{kept:?}");
@@ -223,6 +230,6 @@ fn mistakes_of_the_caller_are_errors() {
     let text = "func @f(%x: f32[2]) -> (f32[2]) {\n %0: f32[2] = exp %x\n return %0\n}";
     let program = parse_program(text, "f.ir").unwrap();
     let x = Literal::from_vec(&[2], vec![1.0f32, 2.0]).unwrap();
-    let error = certify_on(Device::Interpreter, &program, "g", &bind!(), &[x]).unwrap_err();
+    let error = on(&program, "g", &[x]).certify().unwrap_err();
     assert!(error.to_string().contains("no function `@g`"), "{error}");
 }

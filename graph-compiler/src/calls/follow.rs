@@ -16,7 +16,7 @@ use wengert_core::{Target, nest};
 
 /// Gives the products of a function their followers.
 pub(crate) fn follow(kernels: &mut Kernels, target: &Target) {
-    let mut following = Following::new(kernels, target.follower_traffic());
+    let mut following = Following::new(kernels, target.follower_traffic as usize);
     let mut pairs: Vec<Vec<(usize, usize)>> = vec![Vec::new(); kernels.kernels.len()];
     for product in 0..kernels.kernels.len() {
         if let Some((at, nest)) = following.follower(kernels, product) {

@@ -17,7 +17,7 @@ impl Merging<'_, '_> {
     pub(super) fn follows(&self, group: &Group, with: &Group) -> bool {
         let loops = |group: &Group| group.members.iter().any(|m| self.roots[*m].loops);
         let elementwise = !group.has_inner() && group.band == 0 && !loops(group);
-        if self.target.library_lead == 0 || !elementwise || !(with.has_inner() || loops(with)) {
+        if !self.target.has_library() || !elementwise || !(with.has_inner() || loops(with)) {
             return false;
         }
         let is_member = |group: &Group, root: &usize| group.members.binary_search(root).is_ok();
@@ -47,7 +47,7 @@ impl Merging<'_, '_> {
             call.has_tiles()
                 && alone
                 && self.view.count(*value) == group.points()
-                && moved - tile <= tile.saturating_mul(self.target.follower_traffic())
+                && moved - tile <= tile.saturating_mul(self.target.follower_traffic as usize)
                 && self.target.runs_follower(call, tile as u64)
         };
         group.reads.iter().any(runs)

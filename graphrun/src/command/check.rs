@@ -10,7 +10,7 @@ use wengert::check::{self, Finding};
 use wengert::core::diagnostic::Kind;
 use wengert::core::graph::Function;
 use wengert::isolate::{bisect, cut::Case};
-use wengert::{Binding, Device, Session};
+use wengert::{Binding, Device, Evaluation, Session};
 
 /// Checks the functions. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -137,8 +137,9 @@ fn check_function(
         findings.push(("indices".into(), finding));
     }
     for device in Device::all().into_iter().filter(|d| *d != Device::Interpreter) {
-        let finding =
-            check::device(device, &source.file()?.program, &function.name, &given.binding, &inputs);
+        let program = &source.file()?.program;
+        let on = Evaluation::new(device, program, &function.name, &given.binding, &inputs);
+        let finding = on.compare();
         findings.push((
             device.to_string(),
             finding.unwrap_or_else(|error| Finding::Bad(error.to_string())),

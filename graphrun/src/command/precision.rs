@@ -6,11 +6,9 @@ use crate::drawn::draw_case;
 use crate::source::Source;
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
-use wengert::certificate::{
-    Certificate, Contribution, Figure, Kept, KeptEquation, Norm, Output, certify_with, keep_with,
-};
+use wengert::certificate::{Certificate, Contribution, Figure, Kept, KeptEquation, Norm, Output};
 use wengert::core::graph::OutputRole;
-use wengert::{Binding, Device, DeviceOptions, Diagnostic};
+use wengert::{Binding, Device, DeviceOptions, Diagnostic, Evaluation};
 
 /// Certifies the function. Inputs without a value are random, and unbound dimension variables are
 /// small.
@@ -31,16 +29,8 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
         // Mistakes of the exceptions are those of the whole program.
         policy.apply_to_program(program)?;
         let name = &function.name;
-        kept = Some(keep_with(
-            device,
-            options,
-            program,
-            name,
-            binding,
-            &drawn.inputs,
-            &policy,
-            within,
-        )?);
+        let on = Evaluation::new(device, program, name, binding, &drawn.inputs).with(options);
+        kept = Some(on.keep(&policy, within)?);
     }
     source = match &kept {
         Some(kept) => source.under(&kept.policy)?,
@@ -50,7 +40,8 @@ pub fn run(args: &CertificateArgs, console: &mut Console<'_>) -> Outcome {
     let drawn = draw_case(&source, &args.case)?;
     let (name, binding) = (&function.name, &drawn.given.binding);
     let program = &source.file()?.program;
-    let certificate = certify_with(device, options, program, name, binding, &drawn.inputs)?;
+    let on = Evaluation::new(device, program, name, binding, &drawn.inputs).with(options);
+    let certificate = on.certify()?;
     if args.json {
         let mut json = to_json(name, binding, &certificate, args.top);
         json["kept"] = kept.as_ref().map_or(Value::Null, |kept| kept_json(name, kept));

@@ -18,7 +18,7 @@ use wengert::data::npz;
 use wengert::isolate::bisect;
 use wengert::isolate::cut::Case;
 use wengert::isolate::reduce::{Limits, Progress, Reduced, panic_text, reduce};
-use wengert::{Binding, Device, Diagnostic, Literal, diagnostic};
+use wengert::{Binding, Device, Diagnostic, Evaluation, Literal, diagnostic};
 
 /// The most characters of values that are options of the command that reproduces the failure.
 /// Longer ones are in a file.
@@ -229,9 +229,10 @@ fn failed_check(
     let program = Program::from_functions(vec![function.clone()]).ok()?;
     Device::all().into_iter().filter(|device| *device != Device::Interpreter).find_map(|device| {
         let name = device.to_string();
-        let check = || check::device(device, &program, &function.name, &Binding::new(), inputs);
+        let binding = Binding::new();
+        let on = Evaluation::new(device, &program, &function.name, &binding, inputs);
         let is_bad =
-            is_asked(&name) && !matches!(check(), Ok(Finding::Good(_) | Finding::Skipped(_)));
+            is_asked(&name) && !matches!(on.compare(), Ok(Finding::Good(_) | Finding::Skipped(_)));
         is_bad.then_some(name)
     })
 }

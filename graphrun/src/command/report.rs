@@ -9,11 +9,10 @@ use crate::report;
 use crate::source::{Source, check_bound};
 use serde_json::{Value, json};
 use wengert::anatomy::Anatomy;
-use wengert::certificate::certify_on;
 use wengert::memory::Point;
 use wengert::pipeline::{Bound, Options};
 use wengert::train::curves::{self, Curves};
-use wengert::{Binding, Device, DeviceOptions, Diagnostic, Session, atomic, target};
+use wengert::{Binding, Device, DeviceOptions, Diagnostic, Evaluation, Session, atomic, target};
 
 /// Most operations of a function whose certificate is computed: the interpreter needs about a
 /// second for them.
@@ -114,7 +113,7 @@ fn certificate(
         Err(failure) => return none(reason(failure.diagnostic.as_ref())),
     };
     let (name, binding) = (&function.name, &drawn.given.binding);
-    match certify_on(Device::Cpu, program, name, binding, &drawn.inputs) {
+    match Evaluation::new(Device::Cpu, program, name, binding, &drawn.inputs).certify() {
         Ok(found) if found.outputs.is_empty() => none("No output holds floats.".into()),
         Ok(found) => Ok(precision::to_json(name, binding, &found, CONTRIBUTIONS)),
         Err(error) => none(reason(Some(&error))),

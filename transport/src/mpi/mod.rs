@@ -3,7 +3,8 @@
 //! Nothing of MPI is needed to build. A launcher (`mpirun`, `mpiexec`, `srun`) starts the ranks,
 //! and says so in their environment ([`launch`]). Its library is loaded ([`library`]), its binary
 //! interface is chosen by what the library says of itself ([`abi`]), and its functions are called
-//! through a table ([`functions`]), one at a time ([`process`]). [`world`] is the transport.
+//! through a table ([`functions`]), one at a time ([`process`]). [`world`] is the transport, and
+//! [`collective`] has MPI's collectives.
 //!
 //! Bytes only (`MPI_BYTE`), and no reductions: libraries add in an order that depends on the
 //! number of ranks and on the algorithm, so ranks get the bytes and add them in a fixed order.
@@ -22,6 +23,7 @@
 #![allow(unsafe_code)]
 
 mod abi;
+mod collective;
 mod functions;
 mod launch;
 mod library;

@@ -1,6 +1,7 @@
 //! Ranks that are joined by a library of MPI.
 
 use super::abi::{Abi, THREAD_SERIALIZED, UNDEFINED};
+use super::collective::Native;
 use super::functions::Functions;
 use super::launch::Launch;
 use super::library::Library;
@@ -68,10 +69,10 @@ pub(super) fn join<A: Abi>(
 }
 
 /// A communicator of MPI.
-struct Mpi<A: Abi> {
-    process: Arc<Process<A>>,
-    communicator: A::Handle,
-    rank: usize,
+pub(super) struct Mpi<A: Abi> {
+    pub(super) process: Arc<Process<A>>,
+    pub(super) communicator: A::Handle,
+    pub(super) rank: usize,
     /// Its ranks, as ranks of the world.
     members: Vec<usize>,
 }
@@ -117,6 +118,7 @@ impl<A: Abi> Mpi<A> {
         })
     }
 
+    /// Starts a receive of a part of the result.
     fn receive(
         &self,
         work: &mut Work<A>,
@@ -126,20 +128,17 @@ impl<A: Abi> Mpi<A> {
         part: Part,
     ) -> Result<()> {
         let (calls, byte) = (&self.process.functions, self.process.handles.byte);
-        let mut request = self.process.handles.no_request;
         let count = range.len() as c_int;
         let at = writable(&mut work.result[range]);
         // SAFETY: the place is in the work's result, which stays where it is until the request has
         // ended.
-        let status = unsafe {
+        self.started(work, part, "MPI_Irecv", |request| unsafe {
             let (from, tag) = (from as c_int, tag as c_int);
-            (calls.irecv)(at, count, byte, from, tag, self.communicator, &mut request)
-        };
-        self.process.done("MPI_Irecv", status)?;
-        work.requests.push((request, part));
-        Ok(())
+            (calls.irecv)(at, count, byte, from, tag, self.communicator, request)
+        })
     }
 
+    /// Starts a send of a part of the input.
     fn send(
         &self,
         work: &mut Work<A>,
@@ -149,126 +148,27 @@ impl<A: Abi> Mpi<A> {
         part: Part,
     ) -> Result<()> {
         let (calls, byte) = (&self.process.functions, self.process.handles.byte);
-        let mut request = self.process.handles.no_request;
         let count = range.len() as c_int;
         let at = readable(&work.input[range]);
         // SAFETY: as for `receive`, with the work's input.
-        let status = unsafe {
+        self.started(work, part, "MPI_Isend", |request| unsafe {
             let (to, tag) = (to as c_int, tag as c_int);
-            (calls.isend)(at, count, byte, to, tag, self.communicator, &mut request)
-        };
-        self.process.done("MPI_Isend", status)?;
+            (calls.isend)(at, count, byte, to, tag, self.communicator, request)
+        })
+    }
+
+    /// Keeps the request that `call` starts.
+    pub(super) fn started(
+        &self,
+        work: &mut Work<A>,
+        part: Part,
+        call: &str,
+        start: impl FnOnce(&mut A::Handle) -> c_int,
+    ) -> Result<()> {
+        let mut request = self.process.handles.no_request;
+        self.process.done(call, start(&mut request))?;
         work.requests.push((request, part));
         Ok(())
-    }
-
-    /// Starts a collective of MPI. All numbers fit an `int` (`Native::of`).
-    fn collective(&self, native: Native, work: &mut Work<A>) -> Result<()> {
-        let (calls, byte) = (&self.process.functions, self.process.handles.byte);
-        let communicator = self.communicator;
-        let mut request = self.process.handles.no_request;
-        let input = readable(&work.input);
-        let result = writable(&mut work.result);
-        let starts = |counts: &[c_int]| {
-            let sums = counts.iter().scan(0, |at, count| {
-                *at += count;
-                Some(*at - count)
-            });
-            sums.collect::<Vec<c_int>>()
-        };
-        // SAFETY: counts and places are within the input and the result, which stay where they
-        // are, as do the lists, until the request has ended. For a broadcast, MPI reads the
-        // root's input and writes the others' result.
-        let (call, status) = unsafe {
-            match native {
-                Native::Exchange(counts) => {
-                    let starts = starts(&counts);
-                    let (list, places) = (counts.as_ptr(), starts.as_ptr());
-                    let status = (calls.ialltoallv)(
-                        input,
-                        list,
-                        places,
-                        byte,
-                        result,
-                        list,
-                        places,
-                        byte,
-                        communicator,
-                        &mut request,
-                    );
-                    work.lists.extend([counts, starts]);
-                    ("MPI_Ialltoallv", status)
-                }
-                Native::Gather(counts) => {
-                    let starts = starts(&counts);
-                    let (list, places) = (counts.as_ptr(), starts.as_ptr());
-                    let own = counts[self.rank];
-                    let status = (calls.iallgatherv)(
-                        input,
-                        own,
-                        byte,
-                        result,
-                        list,
-                        places,
-                        byte,
-                        communicator,
-                        &mut request,
-                    );
-                    work.lists.extend([counts, starts]);
-                    ("MPI_Iallgatherv", status)
-                }
-                Native::Broadcast { root, len } => {
-                    let is_root = root as usize == self.rank;
-                    let buffer = if is_root { writable(&mut work.input) } else { result };
-                    let status =
-                        (calls.ibcast)(buffer, len, byte, root, communicator, &mut request);
-                    ("MPI_Ibcast", status)
-                }
-                Native::Barrier => ("MPI_Ibarrier", (calls.ibarrier)(communicator, &mut request)),
-                Native::None => unreachable!("messages are sent one by one"),
-            }
-        };
-        self.process.done(call, status)?;
-        work.requests.push((request, Part::Collective));
-        Ok(())
-    }
-}
-
-/// Which collective of MPI an operation is, with its numbers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Native {
-    /// Bytes for and from each rank.
-    Exchange(Vec<c_int>),
-    /// Bytes of each rank.
-    Gather(Vec<c_int>),
-    Broadcast {
-        root: c_int,
-        len: c_int,
-    },
-    Barrier,
-    /// Messages: not a collective, or too large for an `int`.
-    None,
-}
-
-impl Native {
-    /// All ranks have to choose the same, so the choice depends only on what all ranks know. The
-    /// counts of an exchange of different sizes are known to pairs of ranks only. It is sent as
-    /// messages, as libraries do themselves.
-    fn of(operation: &Operation, size: usize, chunk: usize) -> Native {
-        let int = |n: usize| n as c_int;
-        match operation {
-            Operation::AllToAll { bytes } if bytes.len() <= chunk => {
-                Native::Exchange(vec![int(bytes.len() / size); size])
-            }
-            Operation::AllGather { counts, .. } if counts.iter().sum::<usize>() <= chunk => {
-                Native::Gather(counts.iter().map(|count| int(*count)).collect())
-            }
-            Operation::Broadcast { root, len, .. } if *len <= chunk => {
-                Native::Broadcast { root: int(*root), len: int(*len) }
-            }
-            Operation::Barrier => Native::Barrier,
-            _ => Native::None,
-        }
     }
 }
 
@@ -401,38 +301,5 @@ impl<A: Abi> Transport for Mpi<A> {
         // SAFETY: MPI is initialised. It ends the process, as a rule.
         unsafe { (self.process.functions.abort)(self.process.handles.world, status) };
         std::process::exit(status)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_choose_the_same_collective_by_what_all_know() {
-        let gather = |counts: &[usize]| Operation::AllGather {
-            bytes: vec![0; counts[0]],
-            counts: counts.to_vec(),
-        };
-        let cases = [
-            (Operation::AllToAll { bytes: vec![0; 8] }, Native::Exchange(vec![4, 4])),
-            (Operation::AllToAll { bytes: vec![0; 10] }, Native::None),
-            (gather(&[3, 5]), Native::Gather(vec![3, 5])),
-            (gather(&[3, 6]), Native::None),
-            (
-                Operation::Broadcast { root: 1, bytes: vec![], len: 8 },
-                Native::Broadcast { root: 1, len: 8 },
-            ),
-            (Operation::Broadcast { root: 1, bytes: vec![], len: 9 }, Native::None),
-            (Operation::Barrier, Native::Barrier),
-            (
-                Operation::AllToAllCounts { bytes: vec![], send: vec![0; 2], receive: vec![0; 2] },
-                Native::None,
-            ),
-            (Operation::Receive { from: 0, tag: 0, len: 1 }, Native::None),
-        ];
-        for (operation, native) in cases {
-            assert_eq!(Native::of(&operation, 2, 8), native, "{operation}");
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Functions that GPUs approximate on request: their errors are within the certificate's bounds,
 //! and nothing changes without the request or on the CPU.
 
-use wengert::certificate::{Certificate, certify_with};
+use wengert::certificate::Certificate;
 use wengert::pipeline::{Options, compile};
 use wengert::prelude::*;
-use wengert::{DType, DeviceOptions};
+use wengert::{DType, DeviceOptions, Evaluation};
 
 /// A product whose activation follows it, a norm, and a softmax.
 fn program() -> Program {
@@ -43,7 +43,9 @@ fn run(device: Device, approximate: bool) -> Vec<Vec<u8>> {
 }
 
 fn certificate(device: Device, approximate: bool) -> Certificate {
-    certify_with(device, &options(approximate), &program(), "f", &bind!(), &inputs()).unwrap()
+    let (program, binding, inputs) = (program(), bind!(), inputs());
+    let on = Evaluation::new(device, &program, "f", &binding, &inputs);
+    on.with(&options(approximate)).certify().unwrap()
 }
 
 /// Results are within the bound of the certificate, which is greater with approximate functions.

@@ -1,7 +1,8 @@
 //! Attention in a network, with its derivatives, on devices: the calls in a training step of a GPT,
 //! and their results against the interpreter.
 
-use wengert::check::{self, Finding};
+use wengert::Evaluation;
+use wengert::check::Finding;
 use wengert::core::call::{Attention, Call};
 use wengert::core::graph::OutputRole;
 use wengert::core::plan::{Plan, Step};
@@ -81,8 +82,9 @@ fn a_gpt_has_no_scores_on_gpus() {
 
 fn a_gpt_on(device: Device) {
     let program = gradient(1, DType::F32);
-    let found =
-        check::device(device, &program, "gradient", &Binding::new(), &given(&program, 1)).unwrap();
+    let (binding, inputs) = (Binding::new(), given(&program, 1));
+    let on = Evaluation::new(device, &program, "gradient", &binding, &inputs);
+    let found = on.compare().unwrap();
     assert!(!matches!(found, Finding::Bad(_)), "{found:?}");
 }
 

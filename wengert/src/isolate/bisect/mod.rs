@@ -65,8 +65,9 @@ pub use rule::rule;
 use super::cut::Case;
 use super::index;
 use super::walk::{Flow, Visit, walk};
+use crate::Device;
 use crate::check;
-use crate::{Device, DeviceOptions};
+use crate::evaluation::Evaluation;
 use wengert_core::graph::{Body, Function, Program};
 use wengert_core::{Binding, Literal, Result};
 
@@ -129,13 +130,6 @@ fn is_given(body: &Body, number: usize) -> bool {
 pub fn on(device: Device) -> impl Fn(&Function, &[Literal]) -> Result<Vec<Literal>> {
     move |function, inputs| {
         let program = Program::from_functions(vec![function.clone()])?;
-        check::run(
-            device,
-            &DeviceOptions::default(),
-            &program,
-            &function.name,
-            &Binding::new(),
-            inputs,
-        )
+        Evaluation::new(device, &program, &function.name, &Binding::new(), inputs).run()
     }
 }
