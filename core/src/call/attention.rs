@@ -273,6 +273,11 @@ impl Contract for Attention {
     }
 
     fn evaluate(&self, operands: &[Literal]) -> Vec<Reference> {
+        // Each number is read many times.
+        let operands: Vec<Vec<f64>> = operands
+            .iter()
+            .map(|operand| operand.scalars().map(Scalar::to_f64).collect())
+            .collect();
         let mut found: Vec<Vec<Entry>> = self
             .results()
             .iter()
@@ -282,8 +287,8 @@ impl Contract for Attention {
             for n in 0..self.heads {
                 for t in 0..self.queries {
                     match self.backward {
-                        false => self.forward(operands, [b, n, t], &mut found),
-                        true => self.cotangents(operands, [b, n, t], &mut found),
+                        false => self.forward(&operands, [b, n, t], &mut found),
+                        true => self.cotangents(&operands, [b, n, t], &mut found),
                     }
                 }
             }
@@ -310,26 +315,26 @@ impl Attention {
     /// The row of q, k or v at a position.
     fn of<'a>(
         &self,
-        operands: &'a [Literal],
+        operands: &'a [Vec<f64>],
         part: usize,
         head: [usize; 2],
         t: usize,
-    ) -> impl Iterator<Item = Scalar> + 'a {
-        let literal = if self.packed { &operands[0] } else { &operands[part] };
+    ) -> &'a [f64] {
+        let operand = if self.packed { &operands[0] } else { &operands[part] };
         let head = [head[0], self.head(part, head[1])];
-        self.row(self.part(part), head, t).map(|at| literal.get(at))
+        &operand[self.row(self.part(part), head, t)]
     }
 
     /// Σ xy, and a bound of its error in any other order.
-    fn dot(&self, x: impl Iterator<Item = Scalar>, y: impl Iterator<Item = Scalar>) -> (f64, f64) {
+    fn dot(&self, x: &[f64], y: &[f64]) -> (f64, f64) {
         let mut sum = Sum::new(self.wide());
-        x.zip(y).for_each(|(x, y)| sum.add_product(x, y));
+        x.iter().zip(y).for_each(|(x, y)| sum.add_reals(*x, *y));
         let (value, error) = sum.finish();
         (value.to_f64(), error)
     }
 
     /// Scores of a query with the keys that it attends to, each with its bound.
-    fn scores(&self, operands: &[Literal], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
+    fn scores(&self, operands: &[Vec<f64>], [b, n, t]: [usize; 3]) -> Vec<(f64, f64)> {
         let (wide, scale) = (self.wide(), self.factor());
         let bias = (!self.bias.is_empty()).then(|| self.bias_rows([b, n]));
         let score = |s: usize| {
@@ -340,13 +345,13 @@ impl Attention {
             // differences.
             let error = error * scale.abs() + 4.0 * rounding(wide, value);
             let Some((first, row)) = bias else { return (value, error) };
-            let sum = value + operands[self.packed_or_three()].get(first + t * row + s).to_f64();
+            let sum = value + operands[self.packed_or_three()][first + t * row + s];
             // A score of −∞ is exact.
             let finite = sum != f64::NEG_INFINITY;
             (sum, if finite { error + rounding(wide, sum) } else { 0.0 })
         };
         let prefix = match self.prefix {
-            true => operands[self.prefix_operand()].get(b).get::<i32>(),
+            true => operands[self.prefix_operand()][b] as i32,
             false => 0,
         };
         (0..self.seen(prefix, t)).map(score).collect()
@@ -375,7 +380,7 @@ impl Attention {
         }
     }
 
-    fn forward(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
+    fn forward(&self, operands: &[Vec<f64>], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
         let scores = self.scores(operands, [b, n, t]);
         let logarithm = (b * self.heads + n) * self.queries + t;
         if scores.is_empty() {
@@ -400,8 +405,8 @@ impl Attention {
             let rounded = self.weight_error(p, 1.0, 0.0);
             let rows = self.of(operands, 2, [b, n], s);
             for (at, v) in self.row(self.out(), [b, n], t).zip(rows) {
-                found[0][at].add(p * v.to_f64(), whole);
-                found[0][at].error += rounded * v.to_f64().abs();
+                found[0][at].add(p * v, whole);
+                found[0][at].error += rounded * v.abs();
             }
         }
         let entry = &mut found[1][logarithm];
@@ -410,19 +415,17 @@ impl Attention {
             greatest + sum_error(wide, scores.len() + 4) + 4.0 * unit * (1.0 + max.abs());
     }
 
-    fn cotangents(&self, operands: &[Literal], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
+    fn cotangents(&self, operands: &[Vec<f64>], [b, n, t]: [usize; 3], found: &mut [Vec<Entry>]) {
         let given = &operands[operands.len() - 3..];
         let position = (b * self.heads + n) * self.queries + t;
         let wide = self.wide();
         let unit = wide.unit_roundoff();
-        let c: Vec<Scalar> = self.row(self.out(), [b, n], t).map(|at| given[1].get(at)).collect();
-        let l = given[0].get(position).to_f64();
+        let row = self.row(self.out(), [b, n], t);
+        let c = &given[1][row.clone()];
+        let l = given[0][position];
         let (m, m_error) = match self.out_given {
-            true => {
-                let out = self.row(self.out(), [b, n], t).map(|at| given[2].get(at));
-                self.dot(c.iter().copied(), out)
-            }
-            false => (given[2].get(position).to_f64(), 0.0),
+            true => self.dot(c, &given[2][row]),
+            false => (given[2][position], 0.0),
         };
         let scale = self.factor();
         for (s, (score, error)) in self.scores(operands, [b, n, t]).into_iter().enumerate() {
@@ -430,7 +433,7 @@ impl Attention {
             let hidden = score == f64::NEG_INFINITY;
             let relative =
                 if hidden { 0.0 } else { growth(error + unit * (8.0 + 4.0 * (score - l).abs())) };
-            let (slope, slope_error) = self.dot(c.iter().copied(), self.of(operands, 2, [b, n], s));
+            let (slope, slope_error) = self.dot(c, self.of(operands, 2, [b, n], s));
             let difference = slope - m;
             let ds = p * difference * scale;
             let ds_error = (p * scale).abs()
@@ -439,7 +442,7 @@ impl Attention {
                 + ds.abs() * (relative + 8.0 * unit);
             let ds_error = self.weight_error(ds, scale, ds_error);
             let p_error = self.weight_error(p, 1.0, p * relative);
-            let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: Vec<f64>| {
+            let mut give = |part: usize, to: usize, weight: f64, error: f64, rows: &[f64]| {
                 let result = if self.packed { 0 } else { part };
                 // Bound for any order of a sum of so many terms.
                 let terms = if part == 0 { self.keys } else { self.queries * self.group };
@@ -451,12 +454,9 @@ impl Attention {
                     entry.error += error * x.abs() * (1.0 + order);
                 }
             };
-            let numbers = |part: usize, t: usize| {
-                self.of(operands, part, [b, n], t).map(Scalar::to_f64).collect()
-            };
-            give(0, t, ds, ds_error, numbers(1, s));
-            give(1, s, ds, ds_error, numbers(0, t));
-            give(2, s, p, p_error, c.iter().map(|c| c.to_f64()).collect());
+            give(0, t, ds, ds_error, self.of(operands, 1, [b, n], s));
+            give(1, s, ds, ds_error, self.of(operands, 0, [b, n], t));
+            give(2, s, p, p_error, c);
         }
     }
 }

@@ -131,12 +131,18 @@ impl Sum {
     }
 
     pub fn add_product(&mut self, x: Scalar, y: Scalar) {
-        self.terms += 1;
-        if let (Some(x), Some(y)) = (x.to_i64(), y.to_i64()) {
-            self.bits = self.bits.wrapping_add(x.wrapping_mul(y));
-            return;
+        match (x.to_i64(), y.to_i64()) {
+            (Some(x), Some(y)) => {
+                self.terms += 1;
+                self.bits = self.bits.wrapping_add(x.wrapping_mul(y));
+            }
+            _ => self.add_reals(x.to_f64(), y.to_f64()),
         }
-        let (x, y) = (x.to_f64(), y.to_f64());
+    }
+
+    /// Adds the product of two floats.
+    pub fn add_reals(&mut self, x: f64, y: f64) {
+        self.terms += 1;
         let product = x * y;
         let lost = x.mul_add(y, -product);
         let sum = self.high + product;
