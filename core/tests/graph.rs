@@ -60,7 +60,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 5000,
+        cases: 2000,
         failure_persistence: None,
         ..Default::default()
     })]

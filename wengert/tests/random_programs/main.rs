@@ -204,10 +204,10 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn on_the_cpu() {
-    check(seeds(4_000), Device::Cpu);
+    check(seeds(1_500), Device::Cpu);
 }
 
 #[test]
 fn on_the_emulator() {
-    check(0..1_000, Device::Emulator);
+    check(0..500, Device::Emulator);
 }
