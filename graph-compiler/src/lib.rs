@@ -25,7 +25,7 @@ pub mod pipeline;
 mod pitches;
 pub mod precision;
 pub mod probes;
-mod ranks;
+pub mod ranks;
 pub mod rewrite;
 #[cfg(test)]
 mod samples;

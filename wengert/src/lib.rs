@@ -126,7 +126,7 @@ pub use recipe::Recipe;
 pub use session::{Compiled, Session};
 pub use weight_names::NameDifferences;
 pub use wengert_compiler::memory::naive_peak;
-pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, vmap};
+pub use wengert_compiler::{autodiff, indices, kernels, pipeline, probes, ranks, vmap};
 pub use wengert_core as core;
 pub use wengert_core::build::{axes, control, einsum, slicing};
 pub use wengert_core::diagnostic;
