@@ -28,7 +28,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("core/Cargo.toml", &["wengert-derive"]),
     ("core/derive/Cargo.toml", &[]),
     ("graph-compiler/Cargo.toml", &["wengert-core"]),
-    ("cpu-kernels/Cargo.toml", &["wengert-core"]),
+    ("cpu-kernels/Cargo.toml", &["wengert-core", "wengert-transport"]),
     ("cuda-kernels/Cargo.toml", &["wengert-core"]),
     ("cuda-kernels/emulator/Cargo.toml", &[]),
     ("cuda-kernels/machine/Cargo.toml", &["wengert-emulator"]),

@@ -7,6 +7,7 @@ pub mod memory;
 mod native;
 pub mod nest;
 pub mod pool;
+pub mod ranks;
 pub mod simd;
 
 pub use call::CompiledCall;
@@ -14,4 +15,5 @@ pub use executable::{CpuExecutable, RunMemory};
 pub use memory::{AlignedBytes, Buffer, Workspace};
 pub use nest::CompiledNest;
 pub use pool::Pool;
+pub use ranks::World;
 pub use simd::Simd;

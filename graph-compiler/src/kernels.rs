@@ -17,7 +17,7 @@ use wengert_core::graph::{Input, Output};
 use wengert_core::id::{Id, IdVec};
 use wengert_core::nest::{BufferRole, Nest};
 use wengert_core::pitch::PaddedRows;
-use wengert_core::{Diagnostic, Literal, LocationId, Result, TensorType, Verified};
+use wengert_core::{Diagnostic, Literal, LocationId, Mesh, Result, TensorType, Verified};
 
 /// A value in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -37,6 +37,8 @@ impl Id for BufferId {
 pub struct Kernels {
     /// Name of the function.
     pub function: String,
+    /// The ranks that run it together.
+    pub mesh: Mesh,
     /// All values in memory.
     pub buffers: IdVec<BufferId, Buffer>,
     /// Inputs of the function with their buffers, in order.

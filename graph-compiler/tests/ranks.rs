@@ -8,6 +8,7 @@ use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::{cond, fold, fori_upto};
 use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::interpret::run_ranks;
+use wengert_core::plan::verify_ranks;
 use wengert_core::{Binding, DType, Literal, Mesh, Op, Target, Tensor, TensorType};
 use wengert_testing::Random;
 use wengert_testing::samples::{collectives, mesh};
@@ -267,8 +268,9 @@ fn control_flow_that_ranks_run_differently_has_both_derivatives() {
 
 /// A function on several ranks is refused before any pass; the error names the equation's line.
 #[test]
-fn no_device_runs_ranks() {
-    let target = Target::cpu();
+fn a_target_that_joins_no_ranks_refuses_a_mesh() {
+    let mut target = Target::cpu();
+    target.calls.retain(|call| *call != "collective");
     let refused = |text: &str| {
         let program: Program = parse_program(text, "f.ir").unwrap();
         compile(&program, "f", &Binding::new(), &target, &Options::default()).unwrap_err()
@@ -281,9 +283,28 @@ fn no_device_runs_ranks() {
          }",
     )
     .to_string();
-    let wanted = "@f: `psum` is a collective over ranks, and no device joins ranks yet";
+    let wanted = "@f: `psum` is a collective, and cpu joins no ranks";
     assert!(error.contains(wanted) && error.contains("f.ir:3:"), "{error}");
     let error = refused("func @f mesh(data=2) (%x: f32[4]) -> (f32[4]) {\n return %x\n}");
-    let wanted = "@f runs on the 2 ranks of mesh(data=2), and no device joins ranks yet";
+    let wanted = "@f runs on the 2 ranks of mesh(data=2), and cpu joins no ranks";
     assert!(error.to_string().contains(wanted), "{error}");
+}
+
+/// The plan does not depend on the rank, and holds the mesh.
+#[test]
+fn a_plan_is_the_same_on_every_rank() {
+    let text = "func @f mesh(data=2) (%x: f32[4]{data}) -> (f32[4]) {
+                  %0: f32[4]{data} = exp %x
+                  %1: f32[4] = psum %0 {over=[\"data\"]}
+                  return %1
+                }";
+    let program: Program = parse_program(text, "f.ir").unwrap();
+    let (binding, options) = (Binding::new(), Options::default());
+    let plan = || compile(&program, "f", &binding, &Target::cpu(), &options).unwrap();
+    let (first, second) = (plan(), plan());
+    assert_eq!(first.to_string(), second.to_string());
+    let text = first.to_string();
+    let call = "{dtype=f32, inner=4, kind=\"psum\", over=[\"data\"]}";
+    assert!(text.contains("mesh(data=2)") && text.contains(call), "{text}");
+    verify_ranks(&[&first, &second]).unwrap();
 }

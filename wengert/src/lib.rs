@@ -17,6 +17,7 @@
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv. A [source](data::source) of
 //!   examples may be larger than memory; [`transform`] has what happens to a batch of them.
+//! - [`transport`] joins the ranks that run functions with a mesh: [`Session::join`].
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
 //! # An example
@@ -134,3 +135,4 @@ pub use wengert_core::{
     Binding, DType, Diagnostic, Differentiable, Dim, Initializer, Literal, Location, NoDerivative,
     Result, Scalar, Tensor, TensorType, VectorSpace, s,
 };
+pub use wengert_transport as transport;

@@ -44,6 +44,8 @@ use wengert_core::plan::{Bytes, Plan};
 use wengert_core::{
     Binding, Diagnostic, Literal, Location, Result, Target, TensorType, Verified, diagnostic,
 };
+use wengert_cpu::World;
+use wengert_transport::Communicator;
 
 /// Binds dimension variables: `bind!(B = 64, T = 128)`; `bind!()` binds none.
 #[macro_export]
@@ -109,6 +111,51 @@ impl Session {
         let target = compile.target(&*backend)?;
         let variables = Variables(Arc::new(Mutex::new(backend.store())));
         Ok(Session { device, backend, target, variables, compile, work_limit, cache: Vec::new() })
+    }
+
+    /// Joins the ranks of a world, so that functions with a mesh run. Functions without a mesh run
+    /// on each rank alone.
+    ///
+    /// Ranks have their own sessions, whose variables are their own. All ranks compile the same
+    /// functions with a mesh in the same order, and run them in the same order: the plan's hash is
+    /// compared when it is prepared, and a run blocks in each collective until the others have come
+    /// to it. After an error of the transport the world is lost.
+    ///
+    /// ```
+    /// use wengert::prelude::*;
+    /// use wengert::transport::{Options, shared};
+    ///
+    /// fn rank(world: wengert::transport::Communicator) -> Result<()> {
+    ///     let mut program = Program::new();
+    ///     program.function("sum", |f| {
+    ///         f.mesh([("data", 2)]);
+    ///         let x = f.input("x", f32("3").varying_over(&["data"]));
+    ///         f.output("y", x.psum(["data"]));
+    ///     })?;
+    ///     let own = Literal::from_vec(&[3], vec![world.rank() as f32 + 1.0; 3])?;
+    ///     let mut session = Session::open(Device::Cpu)?;
+    ///     session.join(world)?;
+    ///     let y = session.compile(&program, "sum", bind!())?.run(&[("x", own)])?;
+    ///     assert_eq!(y.get("y")?.as_slice::<f32>(), Some(&[3.0; 3][..]));
+    ///     Ok(())
+    /// }
+    ///
+    /// // Two threads are ranks here. `transport::join` makes one of a process.
+    /// std::thread::scope(|scope| {
+    ///     for world in shared::threads(2, &Options::default()).expect("memory for two") {
+    ///         scope.spawn(|| rank(world).expect("both ranks run"));
+    ///     }
+    /// });
+    /// ```
+    ///
+    /// Errors: the device is not the CPU; the session has joined ranks, or compiled a function.
+    pub fn join(&mut self, world: Communicator) -> Result<()> {
+        if self.backend.world().is_some() || !self.cache.is_empty() {
+            return Err(Diagnostic::new("the session has ranks or functions already")
+                .help("join the ranks once, before the first function is compiled"));
+        }
+        self.backend = self.backend.join(World::new(world))?;
+        Ok(())
     }
 
     /// The device.

@@ -62,17 +62,18 @@ impl Signature {
         self.outputs.iter().any(|output| output.role == OutputRole::State)
     }
 
-    /// The signature of a function.
+    /// The signature of a function. On several ranks it is that of one: types name no axes of the
+    /// mesh.
     pub fn of_function(function: &Function) -> Signature {
         let inputs = function.inputs.iter().enumerate().map(|(i, input)| InputPort {
             name: input.name.clone(),
             role: input.role,
-            ty: function.input_type(i).clone(),
+            ty: function.input_type(i).invariant(),
         });
         let outputs = function.outputs.iter().enumerate().map(|(i, output)| OutputPort {
             name: output.name.clone(),
             role: output.role,
-            ty: function.output_type(i).clone(),
+            ty: function.output_type(i).invariant(),
         });
         Signature {
             name: function.name.clone(),

@@ -5,8 +5,8 @@
 //! dereferences to its contract. Verifiers, planners and passes ask the contract, and never which
 //! call it is.
 
-use super::Call;
 use super::reference::Reference;
+use super::{Call, Collective};
 use crate::diagnostic::{Diagnostic, Result};
 use crate::literal::Literal;
 use crate::op::attribute::{Attribute, Attributes};
@@ -95,6 +95,11 @@ pub trait Contract {
     /// Upper bound of the number of passes over the operands.
     fn passes(&self) -> u64 {
         1
+    }
+
+    /// The call as a collective, if the ranks of a mesh run it together.
+    fn collective(&self) -> Option<&Collective> {
+        None
     }
 
     /// True if its result is computed tile by tile, each element once and in one place. A nest may

@@ -13,6 +13,7 @@
 //! ```
 
 mod attention;
+mod collective;
 mod contract;
 mod convolution;
 mod gemm;
@@ -23,6 +24,7 @@ mod sort;
 mod top_k;
 
 pub use attention::{Attention, Heads};
+pub use collective::{Collective, CollectiveKind};
 pub use contract::Contract;
 pub use convolution::{Convolution, Direction, Window};
 pub use gemm::{Addends, Gemm, Matrix, Scale, Scales};
@@ -96,6 +98,8 @@ calls! {
     TopK,
     /// Attention, forward or backward.
     Attention,
+    /// Exchange between the ranks of a mesh.
+    Collective,
 }
 
 impl Call {
@@ -121,6 +125,11 @@ impl Call {
     /// is read from its beginning.
     pub fn references(&self, operands: &[Literal]) -> Result<Vec<Reference>> {
         self.verify()?;
+        ensure!(
+            self.collective().is_none(),
+            "`{}` needs the other ranks of the mesh", self.description();
+            help "interpret the function on all its ranks, by `interpret::run_ranks`"
+        );
         let types = self.operands();
         ensure!(
             operands.len() == types.len(),

@@ -54,6 +54,12 @@ pub fn interpret_within(
 ) -> Result<Run> {
     verify(plan)?;
     ensure!(
+        plan.mesh.is_empty(),
+        "plan @{} runs on the ranks of {}, and the interpreter of plans runs one", plan.function,
+        plan.mesh;
+        help "interpret the function on all its ranks, by `interpret::run_ranks`"
+    );
+    ensure!(
         inputs.len() == plan.inputs.len() && variables.len() == plan.variables.len(),
         "plan @{} has {} inputs and {} variables, {} and {} are given",
         plan.function,

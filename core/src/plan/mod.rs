@@ -12,6 +12,9 @@
 //!
 //! In place: a step may write a result over an operand by giving both the same address, where the
 //! nest or call allows it (the iteration that writes an element has read it before).
+//!
+//! A plan with a [`Mesh`] runs on several ranks. All have the same plan; the rank is an input of
+//! the run. Ranks exchange data in [collectives](crate::call::Collective) only ([`ranks`]).
 
 pub mod account;
 mod follower;
@@ -21,6 +24,7 @@ mod labels;
 pub mod lifetimes;
 pub mod parse;
 pub mod print;
+pub mod ranks;
 pub mod record;
 pub mod resolve;
 mod uses;
@@ -33,6 +37,7 @@ pub use follower::follower;
 pub use interpret::{Run, interpret, interpret_within, peak_bytes};
 pub use lifetimes::{Lifetime, lifetimes};
 pub use parse::{Part, Places, parse_plan};
+pub use ranks::verify_ranks;
 pub use record::{LoopPlace, Recording, Repetition, StepRecorder, Unrecordable};
 pub use resolve::{Access, Place, Prepare, ResolvedPlan, Resolver, Scheduled, resolve};
 pub use verify::{verify, verify_at};
@@ -45,6 +50,7 @@ use crate::dtype::DType;
 use crate::graph::InputRole;
 use crate::id::{Id, IdVec, typed_id};
 use crate::literal::Literal;
+use crate::mesh::Mesh;
 use crate::nest::Nest;
 use crate::pitch::{PaddedRows, memory_extents};
 use crate::target::Target;
@@ -71,6 +77,8 @@ pub struct Plan {
     pub binding: Binding,
     /// The target it was compiled for. A device refuses a plan of another target.
     pub target: Target,
+    /// The ranks that run it together, each the same plan; one if the mesh has no axes.
+    pub mesh: Mesh,
     /// The inputs of each run, in order.
     pub inputs: Vec<Input>,
     /// The outputs of each run, in order.

@@ -11,9 +11,10 @@ use crate::call::Call;
 use crate::diagnostic::{Result, bail, ensure};
 use crate::dim::Binding;
 use crate::graph::InputRole;
-use crate::graph::parse::parse_attributes;
+use crate::graph::parse::{parse_attributes, read_axes};
 use crate::id::{Id, IdVec};
 use crate::location::Location;
+use crate::mesh::Mesh;
 use crate::nest;
 use crate::target::Target;
 use crate::text::{Cursor, Kind};
@@ -124,6 +125,8 @@ pub fn read_plan(c: &mut Cursor<'_>) -> Result<(Plan, Places)> {
     places.target = c.location(c.peek());
     let target = read_target(c)?;
     let mut binding = Binding::new();
+    // The verifier of plans checks the mesh.
+    let mesh = if c.is_keyword("mesh") { read_axes(c)? } else { Mesh::default() };
     if c.eat_keyword("bind") {
         c.list("{", "}", |c| {
             let token = c.peek();
@@ -143,6 +146,7 @@ pub fn read_plan(c: &mut Cursor<'_>) -> Result<(Plan, Places)> {
         function,
         binding,
         target,
+        mesh,
         inputs: Vec::new(),
         outputs: Vec::new(),
         variables: Vec::new(),

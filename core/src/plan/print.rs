@@ -107,6 +107,9 @@ impl Printer<'_> {
         put!(self, " ");
         print_attributes(&mut self.out, &plan.target.attributes());
         put!(self, "\n");
+        if !plan.mesh.is_empty() {
+            put!(self, "  {}\n", plan.mesh);
+        }
         if !plan.binding.is_empty() {
             put!(self, "  bind {{");
             for (n, (name, value)) in plan.binding.iter().enumerate() {

@@ -29,6 +29,7 @@ macro_rules! lookup {
 
 mod attention;
 mod chained;
+mod collective;
 mod convolution;
 mod element;
 mod finish;
@@ -105,6 +106,7 @@ kernels! {
     Sort,
     TopK,
     Attention,
+    Collective,
 }
 
 /// A call, ready to run.

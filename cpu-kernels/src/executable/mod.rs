@@ -23,6 +23,7 @@ use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Buffer, Span, Workspace};
 use crate::nest::CompiledNest;
 use crate::pool::Pool;
+use crate::ranks::World;
 use crate::simd::Simd;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl Kernel {
 impl CpuExecutable {
     /// Prepares a plan on the process' threads, with the vector instructions of the machine.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; the machine lacks the
-    /// vector instructions; there is not enough memory.
+    /// Errors: the plan is for another target, breaks an invariant, or runs on several ranks; the
+    /// machine lacks the vector instructions; there is not enough memory.
     pub fn new(plan: &Verified<Plan>) -> Result<Self, Diagnostic> {
         CpuExecutable::on(plan, Pool::global()?.clone(), Simd::choose()?)
     }
@@ -113,7 +114,22 @@ impl CpuExecutable {
     ///
     /// Errors: as for [`new`](Self::new).
     pub fn on(plan: &Verified<Plan>, pool: Arc<Pool>, simd: Simd) -> Result<Self, Diagnostic> {
-        prepare::prepare(plan, Workspace::new(pool, simd)?)
+        prepare::prepare(plan, Workspace::new(pool, simd)?, None)
+    }
+
+    /// Prepares a plan on given threads and vector instructions, to run among the ranks of a
+    /// world. All ranks prepare the same plans in the same order, and run them in the same order.
+    /// A plan without a mesh runs on this rank alone.
+    ///
+    /// Errors: as for [`new`](Self::new); the mesh of the plan has another number of ranks; the
+    /// ranks prepare different plans; the transport fails.
+    pub fn among(
+        plan: &Verified<Plan>,
+        pool: Arc<Pool>,
+        simd: Simd,
+        world: &World,
+    ) -> Result<Self, Diagnostic> {
+        prepare::prepare(plan, Workspace::new(pool, simd)?, Some(world))
     }
 
     /// The plan.

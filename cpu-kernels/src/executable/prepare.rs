@@ -5,6 +5,7 @@ use super::{CpuExecutable, Kernel};
 use crate::call::CompiledCall;
 use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
+use crate::ranks::World;
 use wengert_core::plan::{self, Memories, Place, Plan, Prepare, Resolver, Step, resolve};
 use wengert_core::{Diagnostic, Id, Verified};
 
@@ -14,6 +15,7 @@ const TOGETHER: usize = 8;
 pub(super) fn prepare(
     plan: &Verified<Plan>,
     mut workspace: Workspace,
+    world: Option<&World>,
 ) -> Result<CpuExecutable, Diagnostic> {
     if plan.target.name != "cpu" {
         return Err(Diagnostic::new(format!(
@@ -21,6 +23,18 @@ pub(super) fn prepare(
             plan.function, plan.target.name
         ))
         .help("compile the function for the CPU"));
+    }
+    match world {
+        Some(world) if !plan.mesh.is_empty() => workspace.join(world.enter(plan)?),
+        None if !plan.mesh.is_empty() => {
+            let (function, mesh) = (&plan.function, &plan.mesh);
+            return Err(Diagnostic::new(format!(
+                "the plan of @{function} runs on the {} ranks of {mesh}, and this rank is alone",
+                mesh.ranks()
+            ))
+            .help("join the others, and prepare it by `CpuExecutable::among`"));
+        }
+        _ => {}
     }
     let simd = workspace.simd();
     let nests = plan.nests.ids().map(|id| CompiledNest::of_plan(plan, id, simd));

@@ -13,6 +13,7 @@ pub use buffer::Buffer;
 pub(crate) use buffer::{Span, check_count, spans};
 
 use crate::pool::Pool;
+use crate::ranks::Ranks;
 use crate::simd::Simd;
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -140,6 +141,8 @@ pub struct Workspace {
     shared: Mutex<AlignedBytes>,
     /// Its bytes.
     shared_room: usize,
+    /// The other ranks of the plan that runs in it.
+    ranks: Ranks,
 }
 
 impl Workspace {
@@ -152,7 +155,18 @@ impl Workspace {
         }
         let scratch = (0..pool.threads()).map(|_| Mutex::new(AlignedBytes::empty())).collect();
         let shared = Mutex::new(AlignedBytes::empty());
-        Ok(Workspace { pool, simd, scratch, room: 0, shared, shared_room: 0 })
+        let ranks = Ranks::default();
+        Ok(Workspace { pool, simd, scratch, room: 0, shared, shared_room: 0, ranks })
+    }
+
+    /// Joins the ranks with which collectives exchange data.
+    pub(crate) fn join(&mut self, ranks: Ranks) {
+        self.ranks = ranks;
+    }
+
+    /// The ranks that [`join`](Self::join) has given it.
+    pub(crate) fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// Grows the scratch memory of every thread to at least `bytes`.

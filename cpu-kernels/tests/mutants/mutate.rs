@@ -241,6 +241,7 @@ fn around(nest: Nest) -> Option<Plan> {
         function: "f".into(),
         binding: Binding::new(),
         target: Target::cpu(),
+        mesh: Default::default(),
         inputs: vec![],
         outputs: vec![],
         variables: vec![],

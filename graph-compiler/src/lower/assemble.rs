@@ -42,7 +42,11 @@ pub(crate) fn assemble(
         function,
         locations,
         view,
-        kernels: Kernels { function: function.name.clone(), ..Kernels::default() },
+        kernels: Kernels {
+            function: function.name.clone(),
+            mesh: function.mesh.clone(),
+            ..Kernels::default()
+        },
         buffers: BTreeMap::new(),
         outputs: BTreeMap::new(),
         controls,
@@ -70,7 +74,7 @@ pub(crate) fn assemble(
         function.outputs.iter().zip(&function.body.outputs).enumerate()
     {
         let base = fused.memory[*value].expect("outputs are in memory");
-        let ty = function.body.ty(*value).clone();
+        let ty = function.body.ty(*value).invariant();
         let buffer = assembly.places.get(&position).unwrap_or(&assembly.buffers[&base]);
         assembly.kernels.outputs.push((output.clone(), ty, *buffer));
     }
@@ -94,7 +98,8 @@ struct Assembly<'f> {
 
 impl Assembly<'_> {
     fn buffer(&mut self, value: ValueId, name: &str) -> BufferId {
-        let ty = self.view.body.ty(value).clone();
+        // Memory is that of one rank.
+        let ty = self.view.body.ty(value).invariant();
         let id = self.kernels.buffers.push(Buffer::dense(name, ty));
         self.buffers.insert(value, id);
         id
@@ -113,7 +118,7 @@ impl Assembly<'_> {
     /// A separate buffer for an output.
     fn place(&mut self, position: usize, value: ValueId) -> BufferId {
         let (name, ty) =
-            (self.function.outputs[position].name.clone(), self.view.body.ty(value).clone());
+            (self.function.outputs[position].name.clone(), self.view.body.ty(value).invariant());
         let id = self.kernels.buffers.push(Buffer::dense(name, ty));
         self.places.insert(position, id);
         id
@@ -188,7 +193,7 @@ impl Assembly<'_> {
         like: ValueId,
         locations: Vec<wengert_core::LocationId>,
     ) -> Result<BufferId> {
-        let ty = self.view.body.ty(like).clone();
+        let ty = self.view.body.ty(like).invariant();
         let mut builder = NestBuilder::new("zeros");
         let count = [self.view.count(like)];
         let buffer = builder.output("y", ty.dtype.stored(), &count);

@@ -52,6 +52,7 @@ fn emitted(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned<Plan> {
         function: kernels.function.clone(),
         binding: part.binding.clone(),
         target: part.target.clone(),
+        mesh: kernels.mesh.clone(),
         inputs: homes
             .inputs
             .iter()

@@ -52,10 +52,8 @@ pub struct Bound {
 impl Bound {
     /// Binds a function.
     ///
-    /// Errors: a dimension variable is not bound; a probe cannot become an output; the function
-    /// runs on several ranks.
+    /// Errors: a dimension variable is not bound; a probe cannot become an output.
     pub fn new(function: &Function, binding: &Binding) -> Result<Bound> {
-        ranks::refuse(function)?;
         let bound = function.bind(binding)?;
         within("verify", || verify(&bound))?;
         let (function, probes) = probes::expose(bound)?;
@@ -156,7 +154,7 @@ fn optimized(
     target: &Target,
     options: &Options,
 ) -> Result<(Function, Vec<(&'static str, Function)>)> {
-    ranks::refuse(function)?;
+    ranks::check(function, target)?;
     let mut runner = Runner::new(target, &options.fuel, options.keep_stages);
     let mut function = function.clone();
     for step in PIPELINE.graph {

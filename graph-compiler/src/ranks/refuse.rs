@@ -1,27 +1,28 @@
-//! Functions that run on several ranks, which no target executes yet.
+//! Functions that run on several ranks, which not every target executes.
 
 use wengert_core::graph::Function;
-use wengert_core::{Diagnostic, Result};
+use wengert_core::{Diagnostic, Result, Target};
 
-/// Error: the function has a mesh. It names the first equation that is a collective.
-pub(crate) fn refuse(function: &Function) -> Result<()> {
+/// Error: the function has a mesh, and the target joins no ranks. It names the first equation that
+/// is a collective.
+pub(crate) fn check(function: &Function, target: &Target) -> Result<()> {
+    let (name, mesh) = (&function.name, &function.mesh);
+    if mesh.is_empty() || target.calls.contains(&"collective") {
+        return Ok(());
+    }
     let numbered = function.numbered();
     let collective = numbered.iter().find(|n| n.equation.op.collective().is_some());
-    let (name, mesh) = (&function.name, &function.mesh);
+    let (ranks, target) = (mesh.ranks(), &target.name);
     let error = match collective {
-        None if mesh.is_empty() => return Ok(()),
         None => Diagnostic::new(format!(
-            "@{name} runs on the {} ranks of {mesh}, and no device joins ranks yet",
-            mesh.ranks()
+            "@{name} runs on the {ranks} ranks of {mesh}, and {target} joins no ranks"
         )),
         Some(n) => {
             let op = n.equation.op.name();
             let at = function.locations.origin(n.equation.location).clone();
-            Diagnostic::new(format!(
-                "@{name}: `{op}` is a collective over ranks, and no device joins ranks yet"
-            ))
-            .at(at, op)
+            let what = format!("@{name}: `{op}` is a collective, and {target} joins no ranks");
+            Diagnostic::new(what).at(at, op)
         }
     };
-    Err(error.help("interpret the function on all its ranks, by `interpret::run_ranks`"))
+    Err(error.help("run it on the CPUs of the ranks: device `cpu`"))
 }

@@ -9,7 +9,7 @@
 use super::{Rule, rules};
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::op::{BroadcastInDim, Constant};
+use wengert_core::op::{BroadcastInDim, Constant, PVary};
 use wengert_core::{Dim, Literal, LocationId, Op, Scalar, TensorType};
 
 /// Maximum depth of rule applications to emitted equations; the next pass continues.
@@ -78,7 +78,9 @@ impl<'r> Rewriter<'r> {
 
     /// Adds an equation, or its replacement by a rule. Returns the values of its results.
     fn add(&mut self, equation: Equation) -> Vec<ValueId> {
-        if self.fuel > 0 && self.depth < DEPTH && equation.results.len() == 1 {
+        // There are no rules for collectives: `pvary`, whose elements are its operand's, is one.
+        let has_rules = equation.results.len() == 1 && equation.op.collective().is_none();
+        if self.fuel > 0 && self.depth < DEPTH && has_rules {
             self.depth += 1;
             let found = self.rules.iter().find_map(|rule| {
                 let (count, fuel) = (self.equations.len(), self.fuel);
@@ -93,6 +95,7 @@ impl<'r> Rewriter<'r> {
             });
             self.depth -= 1;
             if let Some((rule, value)) = found {
+                let value = self.varying_like(value, equation.results[0]);
                 let (was, is) = (&self.values[equation.results[0]], &self.values[value]);
                 assert_eq!(
                     was,
@@ -111,6 +114,26 @@ impl<'r> Rewriter<'r> {
         }
         self.equations.push(equation);
         results
+    }
+
+    /// A value that varies over the axes of the mesh over which `like` does. The value by which a
+    /// rule replaces it may vary over fewer: x − x varies as x does, and zero does not.
+    fn varying_like(&mut self, value: ValueId, like: ValueId) -> ValueId {
+        let (was, is) = (&self.values[like], &self.values[value]);
+        let more = was.varying.without(&is.varying);
+        if more.is_empty() {
+            return value;
+        }
+        let result = self.values.push(is.with_varying(is.varying.union(&more)));
+        self.definitions.push(Some(self.equations.len()));
+        self.equations.push(Equation {
+            op: PVary { over: more.names() }.into(),
+            operands: vec![value],
+            results: vec![result],
+            regions: vec![],
+            location: self.location,
+        });
+        result
     }
 
     /// Emits an equation of one result; `None` if the op does not accept the operands.

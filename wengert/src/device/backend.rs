@@ -5,10 +5,12 @@ use crate::executable::{KernelTime, StepTime};
 use crate::outputs::Returned;
 use crate::store::Store;
 use std::fmt::Debug;
+use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::graph::Function;
 use wengert_core::plan::Plan;
 use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified};
+use wengert_cpu::World;
 
 /// An open device.
 pub trait Backend: Debug + Send + Sync {
@@ -56,6 +58,18 @@ pub trait Backend: Debug + Send + Sync {
     /// Error: the device has failed.
     fn finish(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The world that it has joined; none runs functions on this rank alone.
+    fn world(&self) -> Option<&World> {
+        None
+    }
+
+    /// The device as one of the ranks of a world.
+    ///
+    /// Error: the device joins no ranks.
+    fn join(&self, _: World) -> Result<Arc<dyn Backend>> {
+        Err(Diagnostic::new("only the CPU joins ranks").help("open the session on `cpu`"))
     }
 
     /// An empty store in the memory where the device keeps variables.

@@ -16,18 +16,22 @@ use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{Literal, Result, Target, Verified, diagnostic, with_native};
-use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, Pool, RunMemory, Simd};
+use wengert_cpu::{AlignedBytes, Buffer, CpuExecutable, Pool, RunMemory, Simd, World};
 
-/// Threads of the CPU; none are the threads of the process.
+/// The CPU: its threads, and the ranks that it has joined.
 #[derive(Debug)]
-pub(crate) struct CpuBackend(Option<Arc<Pool>>);
+pub(crate) struct CpuBackend {
+    /// None are the threads of the process.
+    pool: Option<Arc<Pool>>,
+    world: Option<World>,
+}
 
 impl CpuBackend {
-    /// The threads of the process.
-    pub const SHARED: CpuBackend = CpuBackend(None);
+    /// The threads of the process, without other ranks.
+    pub const SHARED: CpuBackend = CpuBackend { pool: None, world: None };
 
     fn pool(&self) -> Result<Arc<Pool>> {
-        match &self.0 {
+        match &self.pool {
             Some(pool) => Ok(pool.clone()),
             None => Pool::global().cloned(),
         }
@@ -47,7 +51,7 @@ pub(super) fn open(threads: Option<usize>) -> Result<Arc<dyn Backend>> {
         return Err(diagnostic!("{threads} threads")
             .help(format!("a CPU runs on 1 to {} threads", Pool::MOST_THREADS)));
     }
-    Ok(Arc::new(CpuBackend(Some(Arc::new(Pool::new(threads)?)))))
+    Ok(Arc::new(CpuBackend { pool: Some(Arc::new(Pool::new(threads)?)), world: None }))
 }
 
 impl Backend for CpuBackend {
@@ -69,7 +73,20 @@ impl Backend for CpuBackend {
         _: Option<Sources>,
         work_limit: u64,
     ) -> Result<Box<dyn PreparedFunction>> {
-        Ok(Box::new(CpuFunction::new(&plan, self.pool()?, work_limit)?))
+        let (pool, simd) = (self.pool()?, Simd::choose()?);
+        let executable = match &self.world {
+            Some(world) => CpuExecutable::among(&plan, pool, simd, world)?,
+            None => CpuExecutable::on(&plan, pool, simd)?,
+        };
+        Ok(Box::new(CpuFunction::new(&plan, executable, work_limit)?))
+    }
+
+    fn world(&self) -> Option<&World> {
+        self.world.as_ref()
+    }
+
+    fn join(&self, world: World) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(CpuBackend { pool: self.pool.clone(), world: Some(world) }))
     }
 }
 
@@ -85,11 +102,10 @@ struct CpuFunction {
 }
 
 impl CpuFunction {
-    /// Prepares a plan; `work_limit` is the most operations of one run.
+    /// A prepared plan; `work_limit` is the most operations of one run.
     ///
-    /// Errors: the plan is for another target; there is not enough memory.
-    fn new(plan: &Verified<Plan>, pool: Arc<Pool>, work_limit: u64) -> Result<Self> {
-        let mut executable = CpuExecutable::on(plan, pool, Simd::choose()?)?;
+    /// Error: there is not enough memory.
+    fn new(plan: &Verified<Plan>, mut executable: CpuExecutable, work_limit: u64) -> Result<Self> {
         executable.limit(work_limit);
         let bytes = |value| usize::try_from(plan.values[value].bytes()).unwrap_or(usize::MAX);
         let outputs = plan.outputs.iter().map(|output| AlignedBytes::new(bytes(output.value)));

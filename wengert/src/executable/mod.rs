@@ -20,7 +20,8 @@ use wengert_compiler::indices::{Watched, watch};
 use wengert_compiler::pipeline::{Bound, Options, Sources};
 use wengert_core::graph::Function;
 use wengert_core::plan::Plan;
-use wengert_core::{Binding, Literal, Location, Result, Target, Verified};
+use wengert_core::{Binding, Literal, Location, Mesh, Result, Target, Verified, diagnostic};
+use wengert_cpu::ranks::check_size;
 
 /// A function without dimension variables on a device.
 pub struct LoadedExecutable {
@@ -89,11 +90,27 @@ fn prepared(
     Ok(Mutex::new(prepared))
 }
 
+/// Error: a function has a mesh, and the device has not joined as many ranks.
+fn check_ranks(backend: &dyn Backend, function: &str, mesh: &Mesh) -> Result<()> {
+    match backend.world() {
+        _ if mesh.is_empty() => Ok(()),
+        Some(world) => check_size(function, mesh, world.size()),
+        None => Err(diagnostic!(
+            "@{function} runs on the {} ranks of {mesh}, and the session has joined no ranks",
+            mesh.ranks()
+        )
+        .help(
+            "open the session on `cpu`, join the ranks by `wengert::transport::join`, and give \
+             them to `Session::join`",
+        )),
+    }
+}
+
 impl LoadedExecutable {
     /// Compiles `function` for a binding, in a session with these variables.
     ///
     /// Errors: those of the compiler; there is not enough memory; the name of a variable is
-    /// reserved.
+    /// reserved; the function runs on several ranks, and the device has not joined as many.
     pub fn compile(
         backend: &Arc<dyn Backend>,
         function: &Function,
@@ -101,6 +118,7 @@ impl LoadedExecutable {
         options: CompileOptions,
         variables: &mut Store,
     ) -> Result<LoadedExecutable> {
+        check_ranks(&**backend, &function.name, &function.mesh)?;
         let mut bound = Bound::new(function, binding)?;
         let signature = Signature::of_function(&bound.function);
         signature.variables().try_for_each(Store::check_name)?;
@@ -142,6 +160,7 @@ impl LoadedExecutable {
         work_limit: u64,
         variables: &Store,
     ) -> Result<LoadedExecutable> {
+        check_ranks(backend, &plan.function, &plan.mesh)?;
         let signature = Signature::of_plan(&plan);
         room::check(backend, &plan, variables, None)?;
         let prepared = prepared(backend, plan, None, work_limit)?;

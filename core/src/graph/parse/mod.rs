@@ -110,8 +110,16 @@ fn read_function<'a>(c: &mut Cursor<'a>, earlier: &[Function]) -> Result<(Functi
     Ok((Function { name, mesh, inputs, outputs, body, locations }, places))
 }
 
-/// Reads `mesh(data=4, tensor=2)`.
+/// Reads the mesh of a function.
 fn read_mesh(c: &mut Cursor<'_>) -> Result<Mesh> {
+    let token = c.peek();
+    let mesh = read_axes(c)?;
+    mesh.verify().map_err(|d| c.relay(token, d.context("G11")))?;
+    Ok(mesh)
+}
+
+/// Reads `mesh(data=4, tensor=2)`, which is not verified yet.
+pub(crate) fn read_axes(c: &mut Cursor<'_>) -> Result<Mesh> {
     let token = c.advance();
     let axes = c.list("(", ")", |c| {
         let name = c.expect_name("the name of an axis, such as `data=4`")?;
@@ -119,9 +127,7 @@ fn read_mesh(c: &mut Cursor<'_>) -> Result<Mesh> {
         Ok((name.into(), c.expect_integer("the extent of the axis")?))
     })?;
     ensure!(!axes.is_empty(), c at token, "a mesh has axes"; help "leave `mesh` out");
-    let mesh = Mesh::unverified(axes);
-    mesh.verify().map_err(|d| c.relay(token, d.context("G11")))?;
-    Ok(mesh)
+    Ok(Mesh::unverified(axes))
 }
 
 /// The first tokens of a function's parts, for errors of the verifier.

@@ -1,6 +1,6 @@
 //! `all_gather`: the operands of all ranks, side by side.
 
-use super::{Collective, Group, PsumScatter, check_varies};
+use super::{Collective, CollectiveKind, Group, PsumScatter, call, check_varies, count};
 use crate::op::prelude::*;
 
 attributes! {
@@ -37,6 +37,14 @@ impl AllGather {
             group.operands[rank].at(&inner).clone()
         })?;
         Ok(group.same(result))
+    }
+
+    fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (dtype, extents) = (l.operands[0].dtype.stored(), l.extents(0));
+        let (outer, inner) = extents.split_at(self.axis);
+        let whole = call::Collective::whole(CollectiveKind::AllGather, &self.over, dtype, 0);
+        let (outer, inner) = (count(outer), count(inner));
+        Compute::Call(call::Collective { parts: self.size, outer, inner, ..whole }.into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::all_gather::times;
 use super::psum_scatter::{divided, one_for_each_rank};
-use super::{Collective, Group, check_varies};
+use super::{Collective, CollectiveKind, Group, call, check_varies, count};
 use crate::op::prelude::*;
 
 attributes! {
@@ -51,6 +51,24 @@ impl AllToAll {
             };
             group.operands[from].at(&inner).clone()
         })
+    }
+
+    fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (dtype, mut extents) = (l.operands[0].dtype.stored(), l.extents(0));
+        let outer = count(&extents[..self.split_axis]);
+        let part = extents[self.split_axis] / self.size;
+        let inner = part * count(&extents[self.split_axis + 1..]);
+        // The extents of one part.
+        if self.tiled {
+            extents[self.split_axis] = part;
+        } else {
+            extents.remove(self.split_axis);
+        }
+        let rows = count(&extents[..self.concat_axis]);
+        let whole = call::Collective::whole(CollectiveKind::AllToAll, &self.over, dtype, 0);
+        // A part without elements may have no rows, and may then be divided into one.
+        let rows = if outer * inner == 0 { 1 } else { rows };
+        Compute::Call(call::Collective { parts: self.size, outer, inner, rows, ..whole }.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `axis_index`: a rank's index along axes of the mesh.
 
-use super::{Collective, Group, check_axes};
+use super::{Collective, CollectiveKind, Group, call, check_axes};
 use crate::mesh::Varying;
 use crate::op::prelude::*;
 
@@ -16,6 +16,11 @@ attributes! {
 impl AxisIndex {
     fn on_group<R: Real>(&self, group: &Group<'_, R>) -> Result<Vec<Array<R>>> {
         group.each(|rank, _| Cell::Bits(rank as i64))
+    }
+
+    fn lowered<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        let kind = CollectiveKind::AxisIndex;
+        Compute::Call(call::Collective::whole(kind, &self.over, DType::I32, 1).into())
     }
 }
 

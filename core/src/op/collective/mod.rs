@@ -48,9 +48,7 @@ macro_rules! exchanges {
     };
     (compute) => {
         fn compute<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
-            let (count, error) =
-                (l.results.len(), $crate::op::collective::unsupported(self.name()));
-            Compute::Decompose(Box::new(move |_| vec![Tensor::poisoned(error.clone()); count]))
+            self.lowered(l)
         }
 
         const VARIES: Varies = Varies::Own;
@@ -74,6 +72,7 @@ pub use psum_scatter::PsumScatter;
 pub use pvary::PVary;
 pub use reduce::{PReduce, PReduceKind};
 
+use crate::call::{self, CollectiveKind};
 use crate::mesh::Varying;
 
 /// What the verifier and the interpreter ask of a collective.
@@ -152,9 +151,9 @@ fn alone(name: &str) -> Diagnostic {
         .help("interpret the function on all ranks, by `interpret::run_ranks`")
 }
 
-/// The error of a collective that is to be compiled.
-fn unsupported(name: &str) -> Diagnostic {
-    Diagnostic::new(format!("`{name}` runs on several ranks, and no device joins ranks yet"))
+/// The product of extents.
+fn count(extents: &[usize]) -> usize {
+    extents.iter().product()
 }
 
 /// Checks the axes that a collective names.

@@ -1,6 +1,6 @@
 //! `ppermute`: each rank sends its operand to at most one other.
 
-use super::{Collective, Group, check_varies};
+use super::{Collective, CollectiveKind, Group, call, check_varies, count};
 use crate::op::prelude::*;
 
 attributes! {
@@ -23,6 +23,12 @@ impl PPermute {
             results[*destination] = group.operands[*source].clone();
         }
         Ok(results)
+    }
+
+    fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (dtype, elements) = (l.operands[0].dtype.stored(), count(&l.extents(0)));
+        let call = call::Collective::whole(CollectiveKind::Permute, &self.over, dtype, elements);
+        Compute::Call(call::Collective { perm: self.perm.clone(), ..call }.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `psum_scatter`: a sum over ranks, of which each rank gets its part.
 
-use super::{AllGather, Collective, Group, check_varies};
+use super::{AllGather, Collective, CollectiveKind, Group, call, check_varies, count};
 use crate::op::prelude::*;
 use crate::op::reduce::ReduceKind;
 
@@ -34,6 +34,20 @@ impl PsumScatter {
             }
             sum.at(&outer).clone()
         })
+    }
+
+    fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let (ty, extents) = (&l.operands[0], l.extents(0));
+        let (outer, inner) = extents.split_at(self.axis);
+        let whole = call::Collective::whole(CollectiveKind::SumScatter, &self.over, ty.dtype, 0);
+        let call = call::Collective {
+            parts: self.size,
+            outer: count(outer),
+            // The parts lie along the first of these axes.
+            inner: inner[0] / self.size * count(&inner[1..]),
+            ..whole
+        };
+        Compute::Call(call.into())
     }
 }
 

@@ -16,6 +16,12 @@ attributes! {
     }
 }
 
+impl PVary {
+    fn lowered<'a>(&'a self, _: &Lowering<'_, 'a>) -> Compute<'a> {
+        Compute::element(|c, index| c.operand(0, index))
+    }
+}
+
 impl Operation for PVary {
     named!("pvary", "x, as a value that varies over the ranks along `over`.");
 

@@ -1,6 +1,6 @@
 //! `psum`, `pmax`, `pmin`: reductions over ranks.
 
-use super::{Collective, Group, check_varies, pvary};
+use super::{Collective, CollectiveKind, Group, call, check_varies, count, pvary};
 use crate::mesh::Varying;
 use crate::op::prelude::*;
 use crate::op::reduce::ReduceKind;
@@ -55,6 +55,17 @@ impl PReduce {
     fn on_group<R: Real>(&self, group: &Group<'_, R>) -> Result<Vec<Array<R>>> {
         let (kind, dtype) = (self.kind.of_elements(), group.result.dtype);
         Ok(group.same(group.tree(|a, b| kind.combine(a, b, dtype))?))
+    }
+
+    fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
+        let kind = match self.kind {
+            PReduceKind::Sum => CollectiveKind::Sum,
+            PReduceKind::Max => CollectiveKind::Max,
+            PReduceKind::Min => CollectiveKind::Min,
+        };
+        let (ty, elements) = (&l.operands[0], count(&l.extents(0)));
+        let call = call::Collective::whole(kind, &self.over, ty.dtype, elements);
+        Compute::Call(call.into())
     }
 }
 

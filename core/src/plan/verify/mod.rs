@@ -29,6 +29,8 @@
 //!   value is a result of a nest or a call. Its parameters have its pitch and its last extent, a
 //!   call reads nothing between its rows, and inputs, outputs, constants, variables, loops and
 //!   branches hold only dense values.
+//! - **P17** The [mesh](crate::Mesh) is valid. Collectives name its axes and have a part for each
+//!   rank. A plan on a mesh is for a target that claims collectives.
 //!
 //! Replay (module `replay`) over an abstract memory that maps bytes to values:
 //!

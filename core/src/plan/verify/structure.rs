@@ -1,4 +1,4 @@
-//! P1 to P9 except the windows of P8, and P16: the invariants that need no replay.
+//! P1 to P9 except the windows of P8, P16 and P17: the invariants that need no replay.
 
 use super::{Failure, MAX_DEPTH, MAX_RANK, Part, Places, failure, verify_nest};
 use crate::diagnostic::{bail, ensure};
@@ -32,6 +32,9 @@ pub(super) fn check(plan: &Plan, places: &Places) -> Result {
             diagnostic: crate::Diagnostic { message: message + " (P1)", ..diagnostic },
         }
     })?;
+    plan.mesh.verify().map_err(|d| failure(Part::Plan, 17, d.message))?;
+    let joins = plan.mesh.is_empty() || plan.target.calls.contains(&"collective");
+    ensure!(joins, Part::Plan, 17, "target {} joins no ranks", plan.target.name);
     values(plan)?;
     let mut names = BTreeSet::new();
     for (id, nest) in plan.nests.iter() {
@@ -253,6 +256,10 @@ impl<'a> Checker<'a> {
         if !self.plan.target.claims(call) {
             let name = &self.plan.target.name;
             bail!(part, 6, "target {name} has no `{}`", call.name());
+        }
+        if let Some(collective) = call.collective() {
+            let checked = collective.check_mesh(&self.plan.mesh);
+            checked.map_err(|d| failure(part, 17, d.message))?;
         }
         let types: Vec<TensorType> = call.operands().into_iter().chain(call.results()).collect();
         ensure!(

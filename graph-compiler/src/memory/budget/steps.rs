@@ -136,7 +136,9 @@ fn barriers(kernels: &Kernels, pieces: &[Kernel], homes: &Homes) -> Vec<usize> {
     }
     let barrier = |kernel: &Kernel| {
         let outside = kernel.writes.iter().any(|b| !homes.sinks[*b].is_empty());
-        if outside || matches!(kernel.work, Work::Control(_)) {
+        // Other ranks would have to take part again.
+        let exchanges = kernel.call().is_some_and(|call| call.collective().is_some());
+        if outside || exchanges || matches!(kernel.work, Work::Control(_)) {
             return NEVER;
         }
         kernel.reads.iter().map(|b| end[*b]).min().unwrap_or(ALWAYS)
