@@ -52,6 +52,11 @@ impl Interrupt {
         &self.stop
     }
 
+    /// The number of the received signal.
+    pub fn number(&self) -> Option<i32> {
+        i32::try_from(self.came.load(Ordering::SeqCst)).ok().filter(|number| *number != 0)
+    }
+
     /// The name of the received signal, and its exit status.
     pub fn signal(&self) -> Option<(&'static str, Status)> {
         let came = self.came.load(Ordering::SeqCst);

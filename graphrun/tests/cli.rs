@@ -124,6 +124,7 @@ impl Workplace {
             length: Length::Epochs(6),
             checkpoint: Cadence::Steps(2),
             key_seed: 0,
+            microbatches: 1,
             precision: None,
             monitoring: Monitoring::default(),
         };

@@ -51,6 +51,7 @@ fn write(folder: &Path) {
         length: Length::Steps(12),
         checkpoint: Cadence::Never,
         key_seed: 1,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };

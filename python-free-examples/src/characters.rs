@@ -101,6 +101,7 @@ pub fn recipe(batches: Batches, tested: u64, every: u64, steps: u32) -> Recipe {
         length: Length::Steps(steps.into()),
         checkpoint: Cadence::Never,
         key_seed: 1,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

@@ -159,6 +159,7 @@ pub fn recipe(settings: &Settings) -> Recipe {
         length: Length::Steps(settings.steps.into()),
         checkpoint: Cadence::Never,
         key_seed: 1,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

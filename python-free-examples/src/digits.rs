@@ -160,6 +160,7 @@ pub fn recipe() -> Recipe {
         length: Length::Epochs(EPOCHS.into()),
         checkpoint: Cadence::Epochs(5),
         key_seed: 1,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

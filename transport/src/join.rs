@@ -11,14 +11,19 @@ use crate::{mpi, shared};
 /// Error: no launcher has started it, ranks are missing, or the library of MPI is not the
 /// launcher's.
 pub fn join(options: &Options) -> Result<Communicator> {
-    if let Some(world) = shared::join(options)? {
-        return Ok(world);
-    }
-    mpi::join(options)?.ok_or_else(|| {
+    join_if_launched(options)?.ok_or_else(|| {
         Error::new(Kind::Environment, "no launcher has started this process as a rank").help(
             "start the ranks with the launcher of this program, or with mpirun, mpiexec or srun",
         )
     })
+}
+
+/// [`join`]; none if no launcher has started this process.
+pub fn join_if_launched(options: &Options) -> Result<Option<Communicator>> {
+    match shared::join(options)? {
+        Some(world) => Ok(Some(world)),
+        None => mpi::join(options),
+    }
 }
 
 /// True if the environment says that the launcher of this crate has started this process.

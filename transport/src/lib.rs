@@ -79,7 +79,7 @@ pub use communicator::Communicator;
 pub use elsewhere::{mpi, shared};
 pub use error::{Error, Kind, Result};
 pub use handshake::{HASH_BYTES, NamedHash};
-pub use join::{is_rank, join};
+pub use join::{is_rank, join, join_if_launched};
 pub use operation::{MAX_TAG, Operation};
 pub use options::Options;
 pub use request::Request;

@@ -61,6 +61,7 @@ fn expected() -> GraphFile {
         length: Length::Epochs(20),
         checkpoint: Cadence::Steps(100),
         key_seed: 7,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };

@@ -70,6 +70,7 @@ fn recipe() -> Recipe {
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

@@ -236,6 +236,7 @@ fn graph_file() -> Vec<u8> {
         length: Length::Steps(10),
         checkpoint: Cadence::Never,
         key_seed: 3,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };

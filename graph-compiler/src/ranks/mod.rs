@@ -47,7 +47,7 @@ mod examples;
 mod refuse;
 mod rewrite;
 
-pub(crate) use refuse::refuse;
+pub(crate) use refuse::check;
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;

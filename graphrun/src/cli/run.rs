@@ -111,6 +111,23 @@ impl DataArgs {
     }
 }
 
+/// The processes that share each batch.
+#[derive(Args, Debug)]
+pub struct RanksArgs {
+    /// Train on so many processes of this machine, each of which computes a part of each batch. The
+    /// bits do not depend on it. Ranks that `mpirun` or `srun` starts need no such option.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub ranks: Option<u16>,
+    /// Divide each batch into so many parts, whose gradients are added in a fixed order; the ranks
+    /// share them. It decides the bits. The default is the recipe's number, usually 1.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub microbatches: Option<u64>,
+    /// With several ranks: end the run if a rank waits longer than this for another.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub rank_timeout: u64,
+}
+
 /// Arguments of `train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
@@ -120,6 +137,9 @@ pub struct TrainArgs {
     /// The data.
     #[command(flatten)]
     pub data: DataArgs,
+    /// The ranks.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
     /// Number of steps, counted from the start of the run (also with --resume).
     #[arg(long, conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,

@@ -24,6 +24,7 @@ pub mod nan;
 pub mod ops;
 pub mod precision;
 pub mod profile;
+mod ranks;
 pub mod reduce;
 pub mod report;
 pub mod run;

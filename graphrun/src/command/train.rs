@@ -3,6 +3,7 @@
 use super::data::opened;
 use super::find_rate::Search;
 use super::monitoring::{Sets, apply};
+use super::ranks::{self, Joined};
 use crate::cli::TrainArgs;
 use crate::console::{Console, Failure, Outcome, Status};
 use crate::interrupt::{Interrupt, resume_command};
@@ -25,11 +26,23 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
             .help("add `--find-rate` and leave out `--out`")
             .into());
     }
-    let (device, choices) = device(&args.device)?;
+    if args.rates.find_rate && args.ranks.ranks.is_some_and(|ranks| ranks > 1) {
+        return Err(diagnostic!("the learning-rate finder runs on one rank")
+            .help("leave out `--ranks`; `--microbatches` may stay")
+            .into());
+    }
+    let world = match ranks::join(&args.ranks)? {
+        Joined::Alone => None,
+        Joined::Rank(world) => Some(world),
+        Joined::Launcher(count) => return ranks::launch(count, console),
+    };
+    let (device, mut choices) = device(&args.device)?;
+    ranks::share_threads(args.ranks.ranks, &mut choices);
     let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
     let sets = Sets::open(&args.monitoring.sets, &args.data, &mut recipe, console)?;
     let sets = sets.data();
     apply(&args.monitoring, &mut recipe);
+    recipe.microbatches = args.ranks.microbatches.unwrap_or(recipe.microbatches);
     recipe.batches.blocks = args.shuffle_blocks.or(recipe.batches.blocks);
     let limit = args.data.reading.limit();
     let examples = opened(&args.data.data, &args.data.opening(), console)?.source;
@@ -56,6 +69,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
             None => TensorBoard::default(),
         }),
         stop: Some(interrupt.flag()),
+        world: world.as_ref(),
     };
     let mut session = Session::open_with(device, &choices)?;
     let Some(out) = &args.out else {
@@ -86,12 +100,17 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
             }
         });
     view.end();
+    if world.as_ref().is_some_and(|world| world.rank() > 0) {
+        return ranks::ended(report);
+    }
     let report = match report {
         Ok(report) => report,
         Err(TrainError::Diverged(diagnostic)) => {
             return Err(Failure::new(Status::Failed, diagnostic));
         }
-        Err(TrainError::Failed(diagnostic)) => return Err(diagnostic.into()),
+        Err(TrainError::Failed(diagnostic) | TrainError::Elsewhere(diagnostic)) => {
+            return Err(diagnostic.into());
+        }
         Err(TrainError::Stopped(diagnostic)) => {
             let (signal, status) = interrupt.signal().unwrap_or(("a signal", Status::Interrupted));
             let command = resume_command();

@@ -54,6 +54,7 @@ pub fn train_file(path: &Path) {
         length: Length::Epochs(2),
         checkpoint: Cadence::Steps(1),
         key_seed: 0,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };

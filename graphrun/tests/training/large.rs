@@ -76,6 +76,7 @@ fn write_program(
         checkpoint: Cadence::Steps((epoch / 60).max(3)),
         key_seed: 4,
         monitoring: wengert::recipe::Monitoring::default(),
+        microbatches: 1,
         precision: None,
     };
     let program = program.into_inner();

@@ -9,6 +9,7 @@ mod large;
 mod monitoring;
 mod place;
 mod precision;
+mod ranks;
 mod refusals;
 mod reports;
 mod signals;

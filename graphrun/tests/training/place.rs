@@ -148,6 +148,7 @@ impl Place {
             length: Length::Steps(60),
             checkpoint: Cadence::Steps(7),
             key_seed: 0,
+            microbatches: 1,
             precision: None,
             monitoring: Monitoring::default(),
         };

@@ -5,10 +5,15 @@ use super::monitor;
 use super::segment::{self, Segment};
 use crate::error::{Error, Kind, Result, ranks_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ChildStderr, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How often a signal is asked for.
+const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// How long a rank that others accuse may take to end by itself.
 const GRACE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -33,6 +38,10 @@ pub struct Failure {
     pub status: Option<ExitStatus>,
     /// The first process that ended in failure: the rank itself, or one that waited for it.
     pub ended: (usize, ExitStatus),
+    /// Whether other ranks waited for it in vain. If not, all may have failed for one reason.
+    pub accused: bool,
+    /// The ranks that had failed by themselves when the others were killed.
+    pub failed: Vec<(usize, ExitStatus)>,
 }
 
 impl Launcher {
@@ -83,19 +92,41 @@ impl Launcher {
         self.children.iter().map(Child::id).collect()
     }
 
+    /// The error stream of a rank whose command has piped it; once.
+    pub fn stderr(&mut self, rank: usize) -> Option<ChildStderr> {
+        self.children[rank].stderr.take()
+    }
+
     /// Waits until all ranks have ended. If one fails, kills the others and gives the failure at
     /// once.
-    pub fn wait(mut self) -> Result<Result<(), Failure>> {
+    pub fn wait(self) -> Result<Result<(), Failure>> {
+        self.wait_with(|| None)
+    }
+
+    /// [`wait`](Self::wait), and sends the ranks the signal that `signal` gives, once. It is asked
+    /// ten times a second.
+    pub fn wait_with(
+        mut self,
+        mut signal: impl FnMut() -> Option<i32>,
+    ) -> Result<Result<(), Failure>> {
+        let mut sent = false;
         let system = |error: &dyn fmt::Display| Error::system("wait for the ranks", error);
         let mut running: Vec<usize> = (0..self.children.len()).collect();
         while !running.is_empty() {
             let mut polled: Vec<PollFd<'_>> =
                 running.iter().map(|at| PollFd::new(&self.files[*at], PollFlags::IN)).collect();
-            match poll(&mut polled, None) {
+            match poll(&mut polled, Some(&TURN)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(system(&error)),
             }
             drop(polled);
+            if !sent && let Some(signal) = signal().and_then(Signal::from_named_raw) {
+                sent = true;
+                for rank in &running {
+                    // It fails for a process that has ended, which is found below.
+                    let _ = pidfd_send_signal(&self.files[*rank], signal);
+                }
+            }
             let mut failed = Vec::new();
             let mut still = Vec::new();
             for rank in running {
@@ -107,6 +138,9 @@ impl Launcher {
             }
             if !failed.is_empty() {
                 self.expect_culprit(&mut failed);
+                if failed.iter().all(|(_, status)| status.code().is_some()) {
+                    self.expect_others(&still, &mut failed);
+                }
                 let failure = self.failure(&failed);
                 self.kill();
                 return Ok(Err(failure));
@@ -133,16 +167,37 @@ impl Launcher {
         }
     }
 
+    /// Ranks that fail for the same reason say so themselves, if they have a little time.
+    fn expect_others(&mut self, running: &[usize], failed: &mut Vec<(usize, ExitStatus)>) {
+        let end = Instant::now() + Duration::from_secs(GRACE.tv_sec as u64);
+        for rank in running.iter().copied() {
+            if failed.iter().any(|(known, _)| *known == rank) {
+                continue;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            let mut polled = [PollFd::new(&self.files[rank], PollFlags::IN)];
+            let _ = poll(&mut polled, Some(&left));
+            if let Ok(Some(status)) = self.children[rank].try_wait()
+                && !status.success()
+            {
+                failed.push((rank, status));
+            }
+        }
+    }
+
     /// The rank that failed first among those that have ended: the one that others accuse, else
     /// one that a signal has ended, else the first.
     fn failure(&self, failed: &[(usize, ExitStatus)]) -> Failure {
         let status_of = |rank| failed.iter().find(|(other, _)| *other == rank);
         let by_signal = failed.iter().find(|(_, status)| status.signal().is_some());
         let first = *by_signal.unwrap_or(&failed[0]);
-        let rank = self.segment.culprit().unwrap_or(first.0);
+        let culprit = self.segment.culprit();
+        let rank = culprit.unwrap_or(first.0);
         let status = status_of(rank).map(|(_, status)| *status);
         let ended = status.map_or(first, |status| (rank, status));
-        Failure { rank, process: self.children[rank].id(), status, ended }
+        let (accused, failed) = (culprit.is_some(), failed.to_vec());
+        Failure { rank, process: self.children[rank].id(), status, ended, accused, failed }
     }
 
     /// Kills all processes that run, and waits for their end.

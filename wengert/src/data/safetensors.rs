@@ -143,6 +143,16 @@ pub fn write_checked<'a>(
     atomic::write(path, |file| image.write_to(file))
 }
 
+/// What [`write_checked`] writes.
+pub(crate) fn to_bytes_checked<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+) -> Result<Vec<u8>> {
+    let image = Image::checked(sorted(Path::new("memory"), tensors)?)?;
+    let mut bytes = Vec::with_capacity(image.length());
+    image.write_to(&mut bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
+    Ok(bytes)
+}
+
 /// The layout of a file before it is written.
 pub(crate) struct Image<'a> {
     header: String,

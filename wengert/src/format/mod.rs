@@ -213,6 +213,11 @@ impl GraphFile {
             if let Some(record) = v1::data::to_record(recipe) {
                 sections.push(("recipe.data", Box::new(codec::encode("recipe.data", &record)?)));
             }
+            if recipe.microbatches > 1 {
+                let record = v1::Microbatches { count: recipe.microbatches };
+                let bytes = codec::encode("recipe.microbatches", &record)?;
+                sections.push(("recipe.microbatches", Box::new(bytes)));
+            }
             if let Some(policy) = &recipe.precision {
                 let (record, dtypes) = v1::precision::to_record(policy);
                 sections.push(("precision", Box::new(codec::encode("precision", &record)?)));
@@ -297,6 +302,14 @@ impl GraphFile {
             codec::decode("recipe.data", bytes)
                 .and_then(|record| v1::data::add_record(record, recipe))
                 .map_err(|error| error.context("section `recipe.data`"))?;
+        }
+        if let Some(bytes) = take("recipe.microbatches") {
+            let Some(recipe) = &mut recipe else {
+                return Err(damaged("there is a `recipe.microbatches` without a `recipe`"));
+            };
+            let v1::Microbatches { count } = codec::decode("recipe.microbatches", bytes)
+                .map_err(|error| error.context("section `recipe.microbatches`"))?;
+            recipe.microbatches = count;
         }
         if let Some(recipe) = &recipe {
             recipe.verify_for(&program)?;

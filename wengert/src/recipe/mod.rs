@@ -41,6 +41,10 @@ pub struct Recipe {
     pub evaluate: Option<EvaluateRecipe>,
     /// How batches are drawn.
     pub batches: Batches,
+    /// The number of parts of each batch, M. The gradient is computed for each of them, and these
+    /// are added in a fixed tree. It decides the bits; the number of ranks, which share the parts,
+    /// does not ([`Options::world`](crate::train::Options::world)). 1 is the whole batch.
+    pub microbatches: u64,
     /// How long to train unless the caller overrides it.
     pub length: Length,
     /// When checkpoints are written, apart from the one at the end.
@@ -135,6 +139,7 @@ impl Recipe {
     /// distinct inputs.
     pub fn verify(&self) -> Result<()> {
         positive("the batch size", self.batches.size)?;
+        positive("the number of microbatches", self.microbatches)?;
         if let Some(blocks) = self.batches.blocks {
             positive("the number of rows of a block", blocks.rows)?;
             positive("the number of blocks of a window", blocks.window)?;
@@ -323,6 +328,9 @@ impl fmt::Display for Recipe {
             LastBatch::Smaller => "smaller",
         };
         write!(f, "batches of {}, the last {last}, ", self.batches.size)?;
+        if self.microbatches > 1 {
+            write!(f, "in {} microbatches, ", self.microbatches)?;
+        }
         match self.batches.shuffle {
             Some(seed) => write!(f, "shuffled with seed {seed}")?,
             None => write!(f, "in order")?,

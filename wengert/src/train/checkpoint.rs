@@ -80,15 +80,30 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Writes the checkpoint of a step, then [removes](remove_old) old ones.
-pub fn write(folder: &Path, variables: &Arrays, progress: &Progress, last: u64) -> Result<PathBuf> {
-    let mut extra = vec![
+/// The tensors that hold a progress.
+fn tensors_of(progress: &Progress) -> Vec<(&'static str, Literal)> {
+    let mut tensors = vec![
         ("/step", Literal::from(progress.step)),
         ("/epoch_loss", Literal::from(progress.epoch_loss)),
         ("/epoch_examples", Literal::from(progress.epoch_examples)),
         ("/fingerprint", Literal::from(progress.fingerprint)),
     ];
-    extra.extend(progress.watch.to_arrays());
+    tensors.extend(progress.watch.to_arrays());
+    tensors
+}
+
+/// The contents of a checkpoint.
+pub(super) fn to_bytes(variables: &Arrays, progress: &Progress) -> Result<Vec<u8>> {
+    let extra = tensors_of(progress);
+    let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
+    safetensors::to_bytes_checked(
+        variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
+    )
+}
+
+/// Writes the checkpoint of a step, then [removes](remove_old) old ones.
+pub fn write(folder: &Path, variables: &Arrays, progress: &Progress, last: u64) -> Result<PathBuf> {
+    let extra = tensors_of(progress);
     let path = path(folder, progress.step);
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
     safetensors::write_checked(
@@ -155,6 +170,15 @@ pub fn variables(folder: &Path, step: u64) -> Result<Arrays> {
 
 /// The contents of a checkpoint after step `step`.
 fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
+    let (arrays, progress) = from_bytes(bytes)?;
+    if progress.step != step {
+        return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
+    }
+    Ok((arrays, progress))
+}
+
+/// The variables and the progress of a checkpoint's contents.
+pub(super) fn from_bytes(bytes: &[u8]) -> Result<(Arrays, Progress)> {
     let mut arrays = safetensors::parse_checked(bytes)?;
     let mut take = |name: &str| -> Result<Literal> {
         let found = arrays.remove(name).filter(|literal| literal.shape().is_empty());
@@ -169,9 +193,6 @@ fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
         fingerprint: whole(take("/fingerprint")?)?,
         watch: Watch::take(&mut arrays)?,
     };
-    if progress.step != step {
-        return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
-    }
     Ok((arrays, progress))
 }
 

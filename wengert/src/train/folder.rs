@@ -109,6 +109,9 @@ fn fingerprint(
     if let Some(record) = v1::data::to_record(&recipe) {
         made.update(&codec::encode("recipe.data", &record)?);
     }
+    if recipe.microbatches > 1 {
+        made.update(&recipe.microbatches.to_le_bytes());
+    }
     if let Some(record) = v1::monitoring::to_record(&recipe.monitoring) {
         made.update(&codec::encode("monitoring", &record)?);
     }

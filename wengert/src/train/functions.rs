@@ -1,5 +1,6 @@
 //! The functions that training runs, compiled for each batch size that occurs.
 
+use super::ranks::Ranks;
 use crate::data::spec;
 use crate::outputs::Outputs;
 use crate::session::{Compiled, Session};
@@ -12,13 +13,19 @@ use wengert_core::{Binding, Literal, Location, Result};
 pub(super) struct Function<'a> {
     program: &'a Program,
     name: &'a str,
+    ranks: Ranks<'a>,
     compiled: BTreeMap<Option<usize>, Compiled>,
     compiling: Duration,
 }
 
 impl<'a> Function<'a> {
     pub(super) fn new(program: &'a Program, name: &'a str) -> Self {
-        Function { program, name, compiled: BTreeMap::new(), compiling: Duration::ZERO }
+        Function::among(program, name, Ranks::default())
+    }
+
+    /// A function of which each of the ranks computes a part.
+    pub(super) fn among(program: &'a Program, name: &'a str, ranks: Ranks<'a>) -> Self {
+        Function { program, name, ranks, compiled: BTreeMap::new(), compiling: Duration::ZERO }
     }
 
     /// The time of the last run that was spent on compilation.
@@ -26,7 +33,7 @@ impl<'a> Function<'a> {
         self.compiling
     }
 
-    /// The extents of a batch.
+    /// The extents of a batch, of which the inputs are this rank's part.
     ///
     /// Errors: a tensor does not have the type of its input.
     pub(super) fn binding(&self, inputs: &[(&str, Literal)]) -> Result<Binding> {
@@ -34,7 +41,10 @@ impl<'a> Function<'a> {
         let mut binding = Binding::new();
         for (name, literal) in inputs {
             if let Some(index) = function.input_index(name) {
-                spec::bind(name, function.input_type(index), literal, &mut binding)
+                let mut extents = literal.shape().to_vec();
+                extents.iter_mut().take(1).for_each(|count| *count *= self.ranks.count());
+                let given = (literal.dtype(), &extents[..]);
+                spec::bind_extents(name, function.input_type(index), given, &mut binding)
                     .map_err(|error| error.context(format_args!("@{}", self.name)))?;
             }
         }
@@ -60,7 +70,15 @@ impl<'a> Function<'a> {
         if !self.compiled.contains_key(&examples) {
             let began = Instant::now();
             let binding = self.binding(&inputs)?;
-            let compiled = session.compile(self.program, self.name, &binding)?;
+            let compiled = match self.ranks.divides() {
+                false => session.compile(self.program, self.name, &binding)?,
+                true => {
+                    let names = inputs.iter().map(|(name, _)| *name);
+                    let of_rank = self.ranks.of_rank(&function.bind(&binding)?, names)?;
+                    let program = Program::from_functions(vec![of_rank])?;
+                    session.compile(&program, self.name, Binding::new())?
+                }
+            };
             compiled.expect_repeats();
             self.compiled.insert(examples, compiled);
             self.compiling = began.elapsed();

@@ -35,6 +35,9 @@
 //! Threads read and transform batches ahead of their steps ([`loader`](crate::data::loader)); a
 //! record has the time that its step waited for them.
 //!
+//! **On several ranks.** Processes may share each batch ([`Options::world`]). The recipe says into
+//! how many microbatches a batch is divided, which decides the bits; the number of ranks does not.
+//!
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
 //!
@@ -56,6 +59,7 @@ mod functions;
 pub mod lock;
 pub mod log;
 mod metrics;
+mod ranks;
 mod run;
 mod watch;
 mod weights;
@@ -72,6 +76,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use wengert_core::graph::Program;
 use wengert_core::{Diagnostic, Result};
+use wengert_transport::Communicator;
 
 pub use board::TensorBoard;
 pub use evaluate::{Evaluated, evaluate, evaluate_set};
@@ -84,7 +89,7 @@ pub use watch::Watch;
 pub const WEIGHTS: &str = "weights.safetensors";
 
 /// Options of a run that the recipe does not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     /// How long to train, instead of the recipe's length. Counted from the first step, also when
     /// resuming.
@@ -119,6 +124,10 @@ pub struct Options<'a> {
     /// When this is set, the run ends after its current step, writes a checkpoint and returns
     /// [`Stopped`](TrainError::Stopped).
     pub stop: Option<&'a AtomicBool>,
+    /// The ranks that share each batch, as seen by one of them; its session joins them. All ranks
+    /// call [`train`] with the same program, recipe, data and options. Rank 0 alone has the folder,
+    /// and calls `observe`.
+    pub world: Option<&'a Communicator>,
 }
 
 /// The data of an evaluation set.
@@ -174,6 +183,8 @@ pub enum TrainError {
     Diverged(Diagnostic),
     /// [Stopped](Options::stop) on request; it can be resumed.
     Stopped(Diagnostic),
+    /// Another rank failed, and reports it as well.
+    Elsewhere(Diagnostic),
     /// Anything else.
     Failed(Diagnostic),
 }
@@ -184,6 +195,7 @@ impl TrainError {
         match self {
             TrainError::Diverged(diagnostic)
             | TrainError::Stopped(diagnostic)
+            | TrainError::Elsewhere(diagnostic)
             | TrainError::Failed(diagnostic) => diagnostic,
         }
     }
@@ -218,14 +230,23 @@ pub fn train<R: Into<Flow>>(
 ) -> Result<Report, TrainError> {
     let stop = Cell::new(false);
     let mut observe = |event: Event<'_>| {
-        if observe(event).into() == Flow::Stop {
+        let is_first = options.world.is_none_or(|world| world.rank() == 0);
+        if is_first && observe(event).into() == Flow::Stop {
             stop.set(true);
         }
     };
     recipe.verify_for(program)?;
     needs_loss_scale(program, recipe)?;
     let program = &*recipe.apply_precision(program)?;
-    thread::scope(|scope| {
+    let result = thread::scope(|scope| {
         Run::begin(scope, session, program, recipe, data, options, &stop, &mut observe)?.go()
-    })
+    });
+    // A rank that ends while others go on looks like a failure to them.
+    if let (Some(world), Ok(_) | Err(TrainError::Diverged(_) | TrainError::Stopped(_))) =
+        (options.world, &result)
+    {
+        // The run has its result already.
+        let _ = world.barrier();
+    }
+    result
 }

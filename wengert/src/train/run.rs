@@ -14,6 +14,7 @@ use super::event::Recorded;
 use super::folder::{Output, begin, diverged};
 use super::functions::Function;
 use super::metrics::Measured;
+use super::ranks::{Next, Ranks};
 use super::{ADVICE, Event, Options, Report, StepRecord, TrainError};
 use crate::data::source::Source;
 use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
@@ -37,6 +38,7 @@ pub(super) struct Run<'a> {
     /// Set when an observer ends the run.
     stop: &'a Cell<bool>,
     observe: &'a mut (dyn FnMut(Event<'_>) + 'a),
+    ranks: Ranks<'a>,
     examples: Arc<Examples<'a>>,
     schedule: Schedule,
     feed: Feed<'a>,
@@ -97,11 +99,13 @@ impl<'a> Run<'a> {
                 .help("set `Options::folder`, where the run's log and checkpoints are, too")
                 .into());
         }
+        let ranks = Ranks::join(session, recipe, &options)?;
         let function = program.get(&recipe.step.function)?;
         let checks = DataChecks::new(function, options.data_file, options.allow);
         let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
-        let examples = Arc::new(examples);
+        let examples = Arc::new(examples.among(ranks));
         let mut schedule = Schedule::of(&examples, recipe.batches)?;
+        ranks.check(&schedule)?;
         let per_epoch = schedule.steps_per_epoch();
         let total = match options.length.unwrap_or(recipe.length) {
             Length::Steps(steps) => steps,
@@ -115,13 +119,21 @@ impl<'a> Run<'a> {
             measured: Measured::default(),
             after: None,
         });
-        let step = Function::new(program, &recipe.step.function);
+        let step = Function::among(program, &recipe.step.function, ranks);
         let recorded = Recorded::of(function, &recipe.step);
         // Data that do not fit leave no folder behind.
         step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;
-        let (progress, mut output) = begin(session, program, recipe, data, options, observe)?;
+        // Only rank 0 has a folder. An error there is one everywhere.
+        let own = match ranks.is_first() {
+            true => options,
+            false => Options { folder: None, tensorboard: None, ..options },
+        };
+        let begun = begin(session, program, recipe, data, own, observe);
+        let (mut progress, mut output) = ranks.all_or_none(begun)?;
+        let alike = ranks.begin_alike(session, &mut progress);
+        ranks.all_or_none(alike.map_err(TrainError::from))?;
         let resumed_at = progress.step;
-        if let (Some(choice), Some(output)) = (options.tensorboard, &mut output) {
+        if let (Some(choice), Some(output)) = (own.tensorboard, &mut output) {
             output.board = Some(Board::open(output.folder, program, recipe, resumed_at, choice)?);
         }
         if progress.step > total {
@@ -140,6 +152,7 @@ impl<'a> Run<'a> {
             options,
             stop,
             observe,
+            ranks,
             examples,
             schedule,
             feed,
@@ -156,14 +169,31 @@ impl<'a> Run<'a> {
 
     /// Trains until the last step, or until an observer or early stopping ends the run.
     pub(super) fn go(mut self) -> Result<Report, TrainError> {
-        while self.progress.step < self.total && !self.stop.get() && !self.stops_early() {
-            if self.options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
-                return Err(self.interrupted());
+        while self.progress.step < self.total && !self.stops_early() {
+            match self.ranks.next(self.wants())? {
+                Next::Step => {}
+                Next::Stop => {
+                    self.stop.set(true);
+                    break;
+                }
+                Next::Interrupt => return Err(self.interrupted()),
             }
-            let stepped = self.step()?;
-            self.after(&stepped)?;
+            let done = self.step().and_then(|stepped| self.after(&stepped));
+            self.ranks.all_or_none(done)?;
         }
-        self.end()
+        let ranks = self.ranks;
+        let ended = self.end();
+        ranks.all_or_none(ended)
+    }
+
+    /// What this rank does next, as far as it knows.
+    fn wants(&self) -> Next {
+        let interrupted = self.options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst));
+        match (self.stop.get(), interrupted) {
+            (true, _) => Next::Stop,
+            (false, true) => Next::Interrupt,
+            (false, false) => Next::Step,
+        }
     }
 
     fn stops_early(&self) -> bool {

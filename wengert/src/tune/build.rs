@@ -162,6 +162,7 @@ pub(super) fn recipe(tuning: &Tuning, model: &Model<'_>, has_init: bool) -> Reci
         length: Length::Epochs(tuning.epochs),
         checkpoint: Cadence::Epochs(1),
         key_seed: tuning.seed,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

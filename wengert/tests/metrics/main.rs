@@ -76,6 +76,7 @@ fn recipe(metrics: &[(String, String, String)], batch_size: u64) -> Recipe {
         length: Length::Steps(1),
         checkpoint: Cadence::Never,
         key_seed: 0,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

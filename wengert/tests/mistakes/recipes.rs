@@ -31,6 +31,7 @@ fn program() -> (Program, Recipe) {
         length: Length::Epochs(1),
         checkpoint: Cadence::Never,
         key_seed: 0,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };

@@ -4,6 +4,7 @@
 mod faults;
 mod find_rate;
 mod monitoring;
+mod ranks;
 mod scaled;
 mod streamed;
 
@@ -99,6 +100,7 @@ fn recipe() -> Recipe {
         length: Length::Epochs(40),
         checkpoint: Cadence::Steps(3),
         key_seed: 5,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     }

@@ -138,14 +138,25 @@ fn bound(name: &str, ty: &TensorType, binding: &Binding) -> Result<TensorType> {
 /// Checks that `literal` can be the input `name` of type `ty`, and binds the dimension variables
 /// that follow from it.
 pub fn bind(name: &str, ty: &TensorType, literal: &Literal, binding: &mut Binding) -> Result<()> {
-    let wrong = || diagnostic!("input `{name}` is {ty}, the tensor given is {}", literal.ty());
-    if literal.dtype() != ty.dtype {
+    bind_extents(name, ty, (literal.dtype(), literal.shape()), binding)
+}
+
+/// [`bind`] to a tensor of which dtype and extents are known.
+pub fn bind_extents(
+    name: &str,
+    ty: &TensorType,
+    (dtype, extents): (DType, &[usize]),
+    binding: &mut Binding,
+) -> Result<()> {
+    let given = || TensorType::new(dtype, extents.iter().copied());
+    let wrong = || diagnostic!("input `{name}` is {ty}, the tensor given is {}", given());
+    if dtype != ty.dtype {
         return Err(wrong().help(format!("convert it to {}", ty.dtype)));
     }
-    if literal.shape().len() != ty.rank() {
+    if extents.len() != ty.rank() {
         return Err(wrong().help(format!("it must have {} axes", ty.rank())));
     }
-    for (axis, (dim, extent)) in ty.shape.iter().zip(literal.shape()).enumerate() {
+    for (axis, (dim, extent)) in ty.shape.iter().zip(extents).enumerate() {
         dim.solve(*extent, binding).map_err(|error| {
             let help = [Some(format!("axis {axis}: {}", error.message)), error.help];
             wrong().help(help.into_iter().flatten().collect::<Vec<_>>().join("; "))

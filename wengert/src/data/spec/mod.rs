@@ -23,7 +23,7 @@ mod find;
 #[cfg(test)]
 mod tests;
 
-pub use find::{Found, bind, find, random, resolve};
+pub use find::{Found, bind, bind_extents, find, random, resolve};
 
 use super::csv::{Header, Table};
 use super::exact::{self, holds, not_held};

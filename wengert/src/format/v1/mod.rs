@@ -20,6 +20,7 @@
 //! | `locations` | [`Locations`] | for every function, the source locations |
 //! | `recipe` | [`Recipe`] | the training recipe; may be absent |
 //! | `recipe.data` | [`Data`] | the recipe's blocks of rows, and transforms that `recipe` cannot hold; absent if there are none |
+//! | `recipe.microbatches` | [`Microbatches`] | the number of parts of each batch; absent if 1 |
 //! | `precision` | [`Precision`] | the recipe's policy of precision; may be absent |
 //! | `precision.dtypes` | [`PrecisionDtypes`] | what else that policy gives dtypes, and for which functions; absent if nothing, and for all |
 //! | `monitoring` | [`Monitoring`] | what the recipe's run watches; absent if nothing, and with the usual checkpoints |
@@ -232,6 +233,13 @@ pub struct Data {
     pub blocks: Option<(u64, u64)>,
     /// The transforms of some inputs, which section `recipe` has without transforms.
     pub transforms: Vec<InputTransforms>,
+}
+
+/// Section `recipe.microbatches`.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub struct Microbatches {
+    /// The number of parts of each batch.
+    pub count: u64,
 }
 
 /// The transforms of an input.

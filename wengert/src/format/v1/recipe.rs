@@ -52,6 +52,7 @@ pub fn from_record(record: v1::Recipe) -> Result<Recipe> {
         },
         checkpoint: cadence_from(record.checkpoint),
         key_seed: record.key_seed,
+        microbatches: 1,
         precision: None,
         monitoring: Monitoring::default(),
     };
@@ -190,6 +191,7 @@ pub(super) mod tests {
             length: Length::Epochs(20),
             checkpoint: Cadence::Steps(100),
             key_seed: 9,
+            microbatches: 1,
             precision: None,
             monitoring: Monitoring::default(),
         }

@@ -14,6 +14,7 @@ pub(super) use feed::{Feed, for_each_batch};
 pub use schedule::Schedule;
 
 use super::check_data::{DataChecks, non_finite_in};
+use super::ranks::Ranks;
 use crate::available_memory;
 use crate::data::loader::{HELD, Windows};
 use crate::data::source::{ArrayType, Source, missing};
@@ -33,6 +34,8 @@ pub struct Examples<'a> {
     count: usize,
     /// Data that are read in blocks.
     windows: Windows<'a>,
+    /// Those that share a batch.
+    ranks: Ranks<'a>,
 }
 
 /// An input of the function.
@@ -50,9 +53,11 @@ pub struct Batch<'a> {
     pub step: u64,
     /// Its epoch, from 0.
     pub epoch: u64,
-    /// The rows of its examples.
+    /// The rows of its examples, on all ranks.
     pub rows: Vec<usize>,
-    /// The tensors by input.
+    /// The number of examples before this rank's part.
+    pub first: usize,
+    /// The tensors by input: this rank's part.
     pub inputs: Vec<(&'a str, Literal)>,
 }
 
@@ -61,7 +66,7 @@ impl<'a> Batch<'a> {
     pub(super) fn non_finite(&self, examples: &Examples<'a>) -> Option<String> {
         self.inputs.iter().zip(&examples.inputs).find_map(|((_, values), input)| {
             let (example, value) = non_finite_in(values)?;
-            let row = self.rows.get(example).copied().unwrap_or(example);
+            let row = self.rows.get(self.first + example).copied().unwrap_or(example);
             Some(format!("`{}` has {value} in row {row}", input.recipe.array))
         })
     }
@@ -138,7 +143,13 @@ impl<'a> Examples<'a> {
             found.iter().any(|input| input.ready.is_none() && input.recipe.array == *name)
         });
         let windows = Windows::new(data, arrays.into_keys());
-        Ok(Examples { inputs: found, data, checks, seed, count, windows })
+        let ranks = Ranks::default();
+        Ok(Examples { inputs: found, data, checks, seed, count, windows, ranks })
+    }
+
+    /// The same, of which each batch is divided among ranks.
+    pub(super) fn among(self, ranks: Ranks<'a>) -> Self {
+        Examples { ranks, ..self }
     }
 
     /// Number of examples.
@@ -168,19 +179,24 @@ impl<'a> Examples<'a> {
     }
 
     fn read(&self, drawn: Drawn) -> Result<Batch<'a>> {
-        let Drawn { step, epoch, rows, place } = drawn;
+        let Drawn { step, epoch, rows: all_rows, place } = drawn;
+        // Transforms that join examples get the whole batch, of which the rank then takes its part.
+        let joins = |input: &Input<'_>| input.recipe.transforms.iter().any(|t| t.joins_examples());
+        let whole = self.ranks.count() == 1 || self.inputs.iter().any(joins);
+        let part = self.ranks.part(all_rows.len());
+        let rows = if whole { &all_rows[..] } else { &all_rows[part.clone()] };
         let on_disk = self.inputs.iter().any(|input| input.ready.is_none());
         let blocks = match &place {
-            Some(place) if on_disk => Some(self.windows.read(place, &rows)?),
+            Some(place) if on_disk => Some(self.windows.read(place, rows)?),
             _ => None,
         };
-        let of_batch = OfBatch::of(&rows, Draws::new(self.seed, epoch));
+        let of_batch = OfBatch::of(rows, Draws::new(self.seed, epoch));
         let inputs = self.inputs.iter().map(|input| {
             let Input { recipe, ready, .. } = input;
             let name = recipe.input.as_str();
             let all = recipe.transforms.len();
             if let Some((array, done)) = ready {
-                let rows = take_rows(array, &rows);
+                let rows = take_rows(array, rows);
                 if *done == all {
                     return Ok((name, rows));
                 }
@@ -188,12 +204,18 @@ impl<'a> Examples<'a> {
             }
             let read = match blocks.as_ref().and_then(|arrays| arrays.get(recipe.array.as_str())) {
                 Some(rows) => rows.clone(),
-                None => self.data.read(&recipe.array, &rows)?,
+                None => self.data.read(&recipe.array, rows)?,
             };
             Ok((name, self.checks.converted(recipe, &read, &of_batch)?))
         });
-        let inputs = inputs.collect::<Result<_>>()?;
-        Ok(Batch { step, epoch, rows, inputs })
+        let mut inputs = inputs.collect::<Result<Vec<_>>>()?;
+        if whole && self.ranks.count() > 1 {
+            for (_, values) in &mut inputs {
+                let rows: Vec<usize> = self.ranks.part(values.shape()[0]).collect();
+                *values = take_rows(values, &rows);
+            }
+        }
+        Ok(Batch { step, epoch, rows: all_rows, first: part.start, inputs })
     }
 
     /// Checks that the blocks of a schedule fit the memory.

@@ -66,6 +66,26 @@ impl Schedule {
         Ok(schedule)
     }
 
+    /// Examples of a batch, but for the last one of an epoch.
+    pub fn size(&self) -> usize {
+        usize::try_from(self.batches.size).unwrap_or(usize::MAX)
+    }
+
+    /// Treatment of an incomplete last batch.
+    pub fn last(&self) -> LastBatch {
+        self.batches.last
+    }
+
+    /// The sizes of batches that occur.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        let rest = match self.batches.last {
+            LastBatch::Drop => 0,
+            LastBatch::Smaller => self.count % self.size(),
+        };
+        let whole = (self.count >= self.size()).then(|| self.size());
+        whole.into_iter().chain((rest > 0).then_some(rest))
+    }
+
     /// Steps of an epoch.
     pub fn steps_per_epoch(&self) -> u64 {
         let count = self.count as u64;

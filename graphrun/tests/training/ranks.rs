@@ -1,0 +1,95 @@
+//! Processes that share batches: they write the files of one process, and end together.
+
+use crate::place::{Place, Ran, send, wait_until};
+use std::process::{Child, Command};
+
+/// Arguments of a run in two parts.
+const DIVIDED: [&str; 4] = ["--microbatches", "2", "--threads", "1"];
+const RANKS: [&str; 6] = ["--microbatches", "2", "--threads", "1", "--ranks", "2"];
+
+/// The processes that a process has started.
+fn children(of: &Child) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let name = entry.unwrap().file_name();
+        let process: u32 = name.to_str()?.parse().ok()?;
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        (parent.trim().parse() == Ok(of.id())).then_some(process)
+    });
+    all.collect()
+}
+
+#[test]
+fn ranks_write_the_files_of_one_process() {
+    let place = Place::new();
+    place.train("model.graph", "one", &DIVIDED).good();
+    place.train("model.graph", "two", &RANKS).good();
+    let whole = place.contents("one");
+    assert!(place.contents("two") == whole);
+    // A run that goes on with another number of ranks.
+    place.train("model.graph", "both", &[&RANKS[..], &["--steps", "30"]].concat()).good();
+    let ran = place.train("model.graph", "both", &[&DIVIDED[..], &["--resume"]].concat());
+    ran.good();
+    assert!(place.contents("both") == whole);
+}
+
+/// All processes of the run end, with one message, and the run goes on.
+#[test]
+fn a_rank_that_is_killed_ends_the_run() {
+    let place = Place::new();
+    let steps = ["--steps", "1500"];
+    place.train("model.graph", "whole", &[&DIVIDED[..], &steps].concat()).good();
+    for rank in [1, 0] {
+        let folder = format!("killed{rank}");
+        let long = ["--steps", "1000000"];
+        let child = place.training("model.graph", &folder, &[&RANKS[..], &long].concat());
+        let child = { child }.spawn().unwrap();
+        wait_until("a checkpoint", || {
+            place.checkpoints(&folder).first().is_some_and(|(step, _)| *step > 100)
+        });
+        let mut ranks = children(&child);
+        ranks.sort_unstable();
+        assert_eq!(ranks.len(), 2, "{ranks:?}");
+        let killed = ranks[rank].to_string();
+        assert!(Command::new("kill").args(["-KILL", &killed]).status().unwrap().success());
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        assert_eq!(ran.status, Some(3), "{ran:?}");
+        let says = format!("rank {rank} (process {killed}) was killed by signal 9 (SIGKILL)");
+        assert!(ran.err.contains(&says) && ran.err.contains("--resume"), "{ran:?}");
+        for rank in ranks {
+            let gone = !std::path::Path::new(&format!("/proc/{rank}/exe")).exists();
+            assert!(gone, "process {rank} still runs");
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_all_ranks_with_a_checkpoint() {
+    let place = Place::new();
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let long = ["--steps", "1000000"];
+        let command = place.training("model.graph", signal, &[&RANKS[..], &long].concat());
+        let child = { command }.spawn().unwrap();
+        wait_until("a checkpoint", || {
+            place.checkpoints(signal).first().is_some_and(|(step, _)| *step > 20)
+        });
+        send(&child, &[signal]);
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        assert_eq!(ran.status, Some(status), "{ran:?}");
+        assert!(ran.err.lines().count() == 1 && ran.err.contains("go on with: "), "{ran:?}");
+    }
+}
+
+#[test]
+fn ranks_that_cannot_share_a_batch_are_refused() {
+    let place = Place::new();
+    let fails = |arguments: &[&str], status: i32, says: &str| {
+        place.train("model.graph", "refused", arguments).failed(status, &[says]);
+        assert!(place.checkpoints("refused").is_empty());
+    };
+    fails(&["--ranks", "2"], 2, "2 ranks cannot share 1 microbatch");
+    fails(&["--ranks", "2", "--microbatches", "4"], 2, "a batch of 2 examples has no 4 equal");
+    fails(&["--ranks", "2", "--params", "none.npz"], 2, "none.npz");
+    let find = ["--find-rate", "--ranks", "2"];
+    fails(&find, 2, "the learning-rate finder runs on one rank");
+}
