@@ -9,8 +9,9 @@
 use super::super::draft::Draft;
 use super::super::index::advance;
 use super::columns::Columns;
+use super::overlap::Overlap;
 use super::rows::Rows;
-use super::scores::{Block, together};
+use super::scores::{Bias, Block, together};
 use super::{Engine, Problem, Work, begin, engine};
 use crate::ptx::{Binary, Code, Compare, Inst, Operand, Reg, Space, Ternary, Type, Unary};
 use crate::scalar::Functions;
@@ -48,7 +49,6 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
 
     let ty = wide.wide();
     let rows = engine.rows().far.len();
-    let columns = engine.columns().far.len();
     let running = Running::new(code, engine);
     let begin = code.mov(Type::S32, 0);
     // A positive scale does not change which score is the maximum, so it is applied when the
@@ -57,45 +57,21 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     let factor = direct.then(|| engine.powers().scale(call));
     let columns_of_keys =
         Columns { engine, rows: [k, v], tiles: [tiles[1], tiles[2]], numbers: None };
-    columns_of_keys.each(code, &tiles[..1], [begin, end], |code, rows, from, columns_tiles, _| {
-        let pending = engine.begin(code, &rows[0], &columns_tiles[0]);
-        let products = engine.product(code, pending, None);
-        let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
-        let scores = if direct { products } else { block.scored(code, &products) };
-        block.hide(code, &scores, f64::NEG_INFINITY);
-        let most: Vec<Reg> = scores
-            .chunks(columns)
-            .map(|own| {
-                let rest = own[1..].iter();
-                rest.fold(own[0], |most, score| code.binary(Binary::Max, ty, most, *score))
-            })
-            .collect();
-        let references = match engine.approximates() {
-            true => running.follow(code, functions, engine, &most, factor.as_ref()),
-            false => running.reach(code, functions, engine, &most, factor.as_ref()),
-        };
-        let mut weights = scores.clone();
-        for (i, reference) in references.into_iter().enumerate() {
-            let back = code.unary(Unary::Neg, ty, reference);
-            for at in i * columns..(i + 1) * columns {
-                let moved = match &factor {
-                    Some(factor) => {
-                        code.ternary(Ternary::Fma, ty, scores[at], factor.clone(), back)
-                    }
-                    None => code.binary(Binary::Sub, ty, scores[at], reference),
-                };
-                weights[at] = engine.powers().power(code, functions, moved);
-                code.binary_into(
-                    running.powers[i],
-                    Binary::Add,
-                    ty,
-                    running.powers[i],
-                    weights[at],
-                );
-            }
+    let steps = Steps { problem, engine, bias, prefix, first, factor, running: &running };
+    match engine.overlapped() {
+        Some(overlapped) => {
+            let along = Overlap { columns: &columns_of_keys, engine: overlapped, steps: &steps };
+            along.each(code, functions, &tiles[0], [begin, end]);
         }
-        engine.accumulate(code, &running.sums, &weights, &columns_tiles[1]);
-    });
+        None => {
+            columns_of_keys.each(code, &tiles[..1], [begin, end], |code, rows, from, met, _| {
+                let pending = engine.begin(code, &rows[0], &met[0]);
+                let products = engine.product(code, pending, None);
+                let weights = steps.weights(code, functions, products, from, Rescaled::AtOnce).0;
+                engine.accumulate(code, &running.sums, &weights, &met[1]);
+            });
+        }
+    }
     let Running { references, powers, sums } = running;
 
     let logarithms = problem.logarithms(code, l, head);
@@ -147,14 +123,89 @@ pub(super) fn stage(problem: &Problem<'_>) -> Result<Stage> {
     draft.stage(name, remark, threads, resident, blocks * call.batch * call.heads)
 }
 
+/// The steps over blocks of columns.
+pub(super) struct Steps<'a> {
+    problem: &'a Problem<'a>,
+    engine: &'a dyn Engine,
+    bias: Option<Bias>,
+    prefix: Option<Reg>,
+    /// The first query of the block.
+    first: Reg,
+    /// The factor of scores, in the unit of powers, if it is applied when powers are computed.
+    factor: Option<Operand>,
+    pub running: &'a Running,
+}
+
+/// When the sums of weighted rows are rescaled, if references move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rescaled {
+    /// With the sums of powers.
+    AtOnce,
+    /// By [`Running::catch_up`]: rows are still being added to them.
+    Later,
+}
+
+/// The factors of the sums of weighted rows, and whether some row of the warp has one besides 1.
+pub(super) struct Moved {
+    any: Reg,
+    factors: Vec<Reg>,
+}
+
+impl Steps<'_> {
+    /// The weights of a block whose first column is `from`, from the products of its rows and
+    /// columns. Adds the powers to their sums.
+    pub fn weights(
+        &self,
+        code: &mut Code,
+        functions: &mut Functions,
+        products: Vec<Reg>,
+        from: Reg,
+        rescaled: Rescaled,
+    ) -> (Vec<Reg>, Option<Moved>) {
+        let Steps { problem, engine, bias, prefix, first, ref factor, running } = *self;
+        let ty = engine.sums().wide();
+        let columns = engine.columns().far.len();
+        let block = Block { problem, engine, across: false, bias, prefix, first: [first, from] };
+        let scores = if factor.is_some() { products } else { block.scored(code, &products) };
+        block.hide(code, &scores, f64::NEG_INFINITY);
+        let most: Vec<Reg> = scores
+            .chunks(columns)
+            .map(|own| {
+                let rest = own[1..].iter();
+                rest.fold(own[0], |most, score| code.binary(Binary::Max, ty, most, *score))
+            })
+            .collect();
+        let (references, moved) = match engine.approximates() {
+            true => running.follow(code, functions, engine, &most, (factor.as_ref(), rescaled)),
+            false => (running.reach(code, functions, engine, &most, factor.as_ref()), None),
+        };
+        let mut weights = scores.clone();
+        for (i, reference) in references.into_iter().enumerate() {
+            let back = code.unary(Unary::Neg, ty, reference);
+            for at in i * columns..(i + 1) * columns {
+                let moved = match factor {
+                    Some(factor) => {
+                        code.ternary(Ternary::Fma, ty, scores[at], factor.clone(), back)
+                    }
+                    None => code.binary(Binary::Sub, ty, scores[at], reference),
+                };
+                weights[at] = engine.powers().power(code, functions, moved);
+                let sum = running.powers[i];
+                code.binary_into(sum, Binary::Add, ty, sum, weights[at]);
+            }
+        }
+        (weights, moved)
+    }
+}
+
 /// Sums over the columns so far, for each row of the thread.
-struct Running {
+pub(super) struct Running {
     /// References of the powers: the maximum score so far, or one up to [`SLACK`] below it.
     references: Vec<Reg>,
     /// Sums of the thread's powers.
     powers: Vec<Reg>,
     /// Sums of weighted rows, row by row.
-    sums: Vec<Reg>,
+    pub sums: Vec<Reg>,
 }
 
 /// How far, in powers of 2, a score may exceed its row's reference. A weight of 2⁸ fits a half,
@@ -173,13 +224,33 @@ impl Running {
         Running { references, powers, sums: engine.zeros(code) }
     }
 
+    /// The sums of weighted rows of a row.
+    fn sums_of(&self, row: usize) -> &[Reg] {
+        let each = self.sums.len() / self.powers.len();
+        &self.sums[row * each..(row + 1) * each]
+    }
+
     /// Multiplies the sums of a row.
     fn rescale(&self, code: &mut Code, ty: Type, row: usize, factor: Reg) {
-        let each = self.sums.len() / self.powers.len();
-        let sums = &self.sums[row * each..(row + 1) * each];
-        for sum in [&self.powers[row..=row], sums].concat() {
+        for sum in [&self.powers[row..=row], self.sums_of(row)].concat() {
             code.binary_into(sum, Binary::Mul, ty, sum, factor);
         }
+    }
+
+    /// Waits for the sums of weighted rows, and multiplies them by the factors of moved references.
+    /// Each branch waits: where the wait comes before the branch, `ptxas` schedules it before most
+    /// of the powers.
+    pub fn catch_up(&self, code: &mut Code, engine: &dyn Engine, moved: &Moved) {
+        let ty = engine.sums().wide();
+        let rescaled = |code: &mut Code| {
+            engine.settle(code);
+            for (row, factor) in moved.factors.iter().enumerate() {
+                for sum in self.sums_of(row) {
+                    code.binary_into(*sum, Binary::Mul, ty, *sum, *factor);
+                }
+            }
+        };
+        code.either(moved.any, rescaled, |code| engine.settle(code));
     }
 
     /// Moves references to the maximum of their row where the thread's scores exceed them by more
@@ -192,8 +263,8 @@ impl Running {
         functions: &mut Functions,
         engine: &dyn Engine,
         most: &[Reg],
-        factor: Option<&Operand>,
-    ) -> Vec<Reg> {
+        (factor, rescaled): (Option<&Operand>, Rescaled),
+    ) -> (Vec<Reg>, Option<Moved>) {
         let (number, ty) = (engine.sums(), engine.sums().wide());
         let excess: Vec<Reg> = (most.iter().zip(&self.references))
             .map(|(most, reference)| match factor {
@@ -212,6 +283,10 @@ impl Running {
         let lanes = code.reg_of(Type::B32);
         code.push(Inst::Ballot(lanes, far, Operand::Int(0xffff_ffff)));
         let any = code.compare(Compare::Ne, Type::B32, lanes, 0);
+        let moved = (rescaled == Rescaled::Later).then(|| {
+            let one = |_| code.mov(ty, number.constant(1.0));
+            Moved { any, factors: (0..most.len()).map(one).collect() }
+        });
         code.when(any, |code| {
             for (row, reference) in self.references.iter().enumerate() {
                 let [excess, most] = [excess[row], most[row]]
@@ -222,13 +297,20 @@ impl Running {
                 };
                 let far = code.compare(Compare::Gt, ty, excess, slack.clone());
                 let now = code.select(ty, most, *reference, far);
-                let moved = code.binary(Binary::Sub, ty, *reference, now);
-                let factor = engine.powers().power(code, functions, moved);
+                let difference = code.binary(Binary::Sub, ty, *reference, now);
+                let factor = engine.powers().power(code, functions, difference);
                 code.assign(ty, *reference, now);
-                self.rescale(code, ty, row, factor);
+                match &moved {
+                    None => self.rescale(code, ty, row, factor),
+                    Some(moved) => {
+                        code.assign(ty, moved.factors[row], factor);
+                        let sum = self.powers[row];
+                        code.binary_into(sum, Binary::Mul, ty, sum, factor);
+                    }
+                }
             }
         });
-        self.references.clone()
+        (self.references.clone(), moved)
     }
 
     /// Moves references to the maxima of their rows.

@@ -38,6 +38,7 @@ mod decode;
 mod fma;
 mod forward;
 mod mma;
+mod overlap;
 mod rows;
 mod scores;
 mod wgmma;
@@ -48,6 +49,7 @@ use super::number::Number;
 use super::{Kernels, Terms};
 use crate::ptx::{Binary, Code, Compare, Reg, Space, Type};
 use crate::stage::{Access, Compiled, Memory, Slot};
+use overlap::Overlapped;
 use rows::{Held, Rows, Tile};
 use scores::{Bias, Powers};
 use wengert_core::call::{Attention, Contract};
@@ -158,6 +160,11 @@ trait Engine {
     /// Adds the rows of a tile, weighted by a block of scores, to sums. All threads do it, and
     /// none may have used scores of others before.
     fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile);
+    /// The engine, if its forward kernel adds the rows of a block while it computes the weights of
+    /// the next one.
+    fn overlapped(&self) -> Option<&dyn Overlapped> {
+        None
+    }
     /// Stores sums as rows of a head, from row `first` on. The tile of rows is not used any more.
     fn store(&self, code: &mut Code, sums: &[Reg], rows: &Rows, first: Reg, tile: &Tile);
 }

@@ -18,14 +18,19 @@
 //! 4. Begin to add weighted rows to the sums. They go on until the next step waits.
 //!
 //! Tensor cores work for one warpgroup while others compute powers: four warpgroups are on a
-//! multiprocessor where registers and shared memory suffice, else two.
+//! multiprocessor where registers and shared memory suffice, else two. The forward kernel of heads
+//! of 65 to 128 without a bias has two, and its own order of a step
+//! ([`overlap`](super::overlap)): rows are added during the softmax of the next block. Its block
+//! has 128 columns, since a product of 64 rows and 64 columns reads 4 KiB of shared memory in the
+//! 32 clocks that it takes, which is all that shared memory gives; with 128 columns it reads 6 KiB
+//! in 64 clocks.
 //!
 //! | width up to | kernel | block | blocks | registers | shared memory |
 //! |---|---|---|---|---|---|
 //! | 64 | forward | 128 × 128, else 128 × 64 | 2 | 128, with a prefix 102 | 81 KiB, 49 KiB |
 //! | 64 | backward, of queries | 128 × 64 | 2 | 122 | 65 KiB |
 //! | 64 | backward, of keys | 128 × 64 | 1 | 192, with a bias 223 | 67 KiB |
-//! | 128 | forward | 128 × 64 | 2 | 124 | 97 KiB |
+//! | 128 | forward | 128 × 128, with a bias 128 × 64 | 1 | 197, with a bias 194 | 161 KiB, 97 KiB |
 //! | 128 | backward, of queries | 128 × 64 | 1 | 158, with a bias 215 | 129 KiB |
 //! | 128 | backward, of keys | 128 × 64 | 1 | 240, with a bias 255 | 131 KiB |
 //! | 256 | forward | 128 × 64 | 1 | 204, with a bias 246 | 193 KiB |
@@ -47,6 +52,7 @@ pub(super) use shape::{Shape, fits};
 use super::super::draft::Draft;
 use super::super::index::{divide, quotient};
 use super::super::number::{Number, Place};
+use super::overlap::Overlapped;
 use super::rows::{Held, Rows, Tile};
 use super::{Added, Engine, Pending, Slots};
 use crate::ptx::hopper::{Hopper, Left, PRODUCT_ROWS, Product};
@@ -123,8 +129,12 @@ impl Wgmma {
 
     fn pair(&self, code: &mut Code, low: Reg, high: Reg) -> Reg {
         let pair = code.reg_of(Type::B32);
-        code.push(Inst::ConvertPair(self.shape.packed(), pair, high.into(), low.into()));
+        self.pair_into(code, pair, low, high);
         pair
+    }
+
+    fn pair_into(&self, code: &mut Code, pair: Reg, low: Reg, high: Reg) {
+        code.push(Inst::ConvertPair(self.shape.packed(), pair, high.into(), low.into()));
     }
 
     /// The n-th fragment of eight columns: two rows and two columns of the lane.
@@ -259,18 +269,13 @@ impl Engine for Wgmma {
     }
 
     fn accumulate(&self, code: &mut Code, sums: &[Reg], weights: &[Reg], columns: &Tile) {
-        let pairs: Vec<Reg> = (self.in_fragments(weights).chunks(2))
-            .map(|pair| self.pair(code, pair[0], pair[1]))
-            .collect();
-        let d = self.in_fragments(sums);
-        let right = tile::across(code, columns);
-        code.push(Inst::Hopper(Hopper::ProductFence));
-        for (n, a) in pairs.chunks(4).enumerate() {
-            let a = Left::Registers(a.try_into().expect("16 columns are four pairs of a lane"));
-            let b = tile::further(code, right, tile::across_step(n));
-            self.multiply(code, &d, a, [b, self.always], [false, true]);
-        }
-        self.commit(code);
+        let packed = self.packed(code);
+        self.pack(code, weights, &packed);
+        self.accumulate_packed(code, sums, &packed, columns);
+    }
+
+    fn overlapped(&self) -> Option<&dyn Overlapped> {
+        self.shape.overlaps.then_some(self as &dyn Overlapped)
     }
 
     /// The sums of a lane are pairs of halves in two rows. They go through shared memory, so that
@@ -297,5 +302,29 @@ impl Engine for Wgmma {
                 number.store(code, Space::Global, place, &raw);
             }
         });
+    }
+}
+
+impl Overlapped for Wgmma {
+    fn packed(&self, code: &mut Code) -> Vec<Reg> {
+        (0..self.shape.columns / 4).map(|_| code.reg_of(Type::B32)).collect()
+    }
+
+    fn pack(&self, code: &mut Code, weights: &[Reg], packed: &[Reg]) {
+        for (values, pair) in self.in_fragments(weights).chunks(2).zip(packed) {
+            self.pair_into(code, *pair, values[0], values[1]);
+        }
+    }
+
+    fn accumulate_packed(&self, code: &mut Code, sums: &[Reg], packed: &[Reg], columns: &Tile) {
+        let d = self.in_fragments(sums);
+        let right = tile::across(code, columns);
+        code.push(Inst::Hopper(Hopper::ProductFence));
+        for (n, a) in packed.chunks(4).enumerate() {
+            let a = Left::Registers(a.try_into().expect("16 columns are four pairs of a lane"));
+            let b = tile::further(code, right, tile::across_step(n));
+            self.multiply(code, &d, a, [b, self.always], [false, true]);
+        }
+        self.commit(code);
     }
 }

@@ -28,6 +28,9 @@ pub(in super::super) struct Shape {
     pub(super) columns: usize,
     /// Blocks on a multiprocessor.
     pub(super) resident: u32,
+    /// Whether the forward kernel adds the rows of a block of columns while it computes the
+    /// weights of the next one.
+    pub(super) overlaps: bool,
 }
 
 impl Shape {
@@ -38,6 +41,7 @@ impl Shape {
         let plain = !biased && !call.prefix;
         let (columns, resident) = match (work, depth.div_ceil(PANEL)) {
             (Work::Forward, 1) if plain => (128, 2),
+            (Work::Forward, 2) if !biased => (128, 1),
             (Work::Forward, 1..=2) => (64, 2),
             (Work::Forward, 3..=4) => (64, 1),
             (Work::OfQueries, 1) => (64, 2),
@@ -48,7 +52,9 @@ impl Shape {
         };
         // The addresses and the numbers of a bias take the registers of a second block.
         let resident = if biased { 1 } else { resident };
-        Some(Shape { dtype: call.dtype, depth, columns, resident })
+        // Packed weights beside a block of scores: 32 more registers.
+        let overlaps = matches!(work, Work::Forward) && columns > PANEL && resident == 1;
+        Some(Shape { dtype: call.dtype, depth, columns, resident, overlaps })
     }
 
     /// Panels of 64 halves of a row.
