@@ -567,9 +567,7 @@ fn ops_that_mix_examples_are_refused() {
     refuses(
         &options,
         &on("dot_general %x, %x {contract=[[1],[1]]}", "f32[4,4]"),
-        &[
-            "combines different examples: they are along axis 0 of operand 0 and axis 0 of operand 1",
-        ],
+        &["combines different examples", "axis 0 of operand 0 and axis 0 of operand 1"],
     );
     let onto = "func @f(%x: f32[4,3], %w: f32[5,3], %i: i32[4,1]) -> (f32[5,3]) {
         %0: f32[5,3] = scatter_add %w, %i, %x {inserted_window_dims=[0], \
