@@ -61,7 +61,9 @@ pub fn run(args: &EvaluateArgs, console: &mut Console<'_>) -> Outcome {
         let found = evaluate_set(&mut session, program, &recipe, set, &*examples, options);
         let found = found.map_err(|error| match error {
             TrainError::Diverged(diagnostic) => Failure::new(Status::Failed, diagnostic),
-            TrainError::Failed(diagnostic) | TrainError::Stopped(diagnostic) => diagnostic.into(),
+            TrainError::Failed(diagnostic)
+            | TrainError::Stopped(diagnostic)
+            | TrainError::Elsewhere(diagnostic) => diagnostic.into(),
         })?;
         let of = set.map_or(recipe.evaluate.as_ref(), |name| recipe.set(name));
         let function = of.map_or("", |evaluate| &evaluate.function);

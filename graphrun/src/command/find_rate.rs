@@ -44,7 +44,9 @@ impl Search<'_> {
             Err(TrainError::Diverged(diagnostic)) => {
                 return Err(Failure::new(Status::Failed, diagnostic));
             }
-            Err(TrainError::Failed(diagnostic)) => return Err(diagnostic.into()),
+            Err(TrainError::Failed(diagnostic) | TrainError::Elsewhere(diagnostic)) => {
+                return Err(diagnostic.into());
+            }
             Err(TrainError::Stopped(diagnostic)) => {
                 let (signal, status) =
                     interrupt.signal().unwrap_or(("a signal", Status::Interrupted));
