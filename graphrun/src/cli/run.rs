@@ -146,6 +146,9 @@ pub struct TrainArgs {
     /// Number of epochs, counted from the start of the run (also with --resume).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
+    /// Examples in a batch, instead of the recipe's number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch_size: Option<u64>,
     /// Where the recipe shuffles: shuffle blocks of so many consecutive rows, and rows within
     /// windows of so many blocks (8 by default), so that files are read block by block.
     #[arg(long, value_name = "ROWS[xWINDOW]", value_parser = blocks)]

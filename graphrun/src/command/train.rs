@@ -42,6 +42,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let sets = Sets::open(&args.monitoring.sets, &args.data, &mut recipe, console)?;
     let sets = sets.data();
     apply(&args.monitoring, &mut recipe);
+    recipe.batches.size = args.batch_size.unwrap_or(recipe.batches.size);
     recipe.microbatches = args.ranks.microbatches.unwrap_or(recipe.microbatches);
     recipe.batches.blocks = args.shuffle_blocks.or(recipe.batches.blocks);
     let limit = args.data.reading.limit();
