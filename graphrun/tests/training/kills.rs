@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wengert::random::SplitMix64;
 
 /// Steps of a run. There are enough of them to kill the run in the middle.
-const STEPS: &str = "400";
+pub const STEPS: &str = "400";
 
 /// Counts of cases, with the errors of the failed ones.
 #[derive(Default)]
@@ -35,13 +35,13 @@ impl Tally {
     }
 }
 
-fn count(few: usize) -> usize {
+pub fn count(few: usize) -> usize {
     std::env::var("WENGERT_KILLS")
         .ok()
         .map_or(few, |text| text.parse().expect("WENGERT_KILLS is a number"))
 }
 
-fn stream(of: u64) -> SplitMix64 {
+pub fn stream(of: u64) -> SplitMix64 {
     // Each process draws another sequence and prints its seed.
     let seed =
         std::env::var("WENGERT_KILLS_SEED").ok().map_or(u64::from(std::process::id()), |text| {
@@ -52,7 +52,11 @@ fn stream(of: u64) -> SplitMix64 {
 }
 
 /// The files of an uninterrupted run, and its duration.
-fn undisturbed(place: &Place, program: &str, more: &[&str]) -> (Vec<(String, Vec<u8>)>, Duration) {
+pub fn undisturbed(
+    place: &Place,
+    program: &str,
+    more: &[&str],
+) -> (Vec<(String, Vec<u8>)>, Duration) {
     let began = Instant::now();
     place.train(program, "whole", &[&["--steps", STEPS], more].concat()).good();
     (place.contents("whole"), began.elapsed())

@@ -1,7 +1,9 @@
 //! Processes that share batches: they write the files of one process, and end together.
 
+use crate::kills::{STEPS, count, stream, undisturbed};
 use crate::place::{Place, Ran, send, wait_until};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 /// Arguments of a run in two parts.
 const DIVIDED: [&str; 4] = ["--microbatches", "2", "--threads", "1"];
@@ -63,6 +65,65 @@ fn a_rank_that_is_killed_ends_the_run() {
             assert!(gone, "process {rank} still runs");
         }
     }
+}
+
+/// Ranks are killed or stopped at random moments. The others end within the timeout and two
+/// seconds, and the run goes on with one rank or two, to the bits of an undisturbed run.
+/// `ci/deep/kills` has more cases.
+#[test]
+fn nothing_is_lost_when_ranks_are_killed_or_stopped() {
+    const TIMEOUT: u64 = 2;
+    let place = Place::new();
+    let (whole, length) = undisturbed(&place, "model.graph", &DIVIDED);
+    let mut stream = stream(7);
+    let timeout = TIMEOUT.to_string();
+    let (mut runs, mut ended) = (0, 0);
+    for n in 0..count(6) {
+        let folder = format!("ranks{runs}");
+        let mut arguments = RANKS.to_vec();
+        arguments.extend(["--rank-timeout", &timeout, "--steps", STEPS]);
+        if !place.checkpoints(&folder).is_empty() {
+            arguments.push("--resume");
+        }
+        let mut child = place.training("model.graph", &folder, &arguments).spawn().unwrap();
+        wait_until("the ranks", || {
+            children(&child).len() == 2 || child.try_wait().unwrap().is_some()
+        });
+        let mut ranks = children(&child);
+        ranks.sort_unstable();
+        std::thread::sleep(length.mul_f64(stream.below(1000) as f64 / 2000.0));
+        // Every fifth one is stopped.
+        let signal = if n % 5 == 4 { "-STOP" } else { "-KILL" };
+        let hit = ranks.get(stream.below(2) as usize).map(u32::to_string).unwrap_or_default();
+        // It may have ended by itself.
+        let sent = Command::new("kill").args([signal, &hit]).output().unwrap().status.success();
+        let began = Instant::now();
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        ran.sound().unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(TIMEOUT + 2) + length, "{took:?}: {ran:?}");
+        for rank in ranks {
+            assert!(!std::path::Path::new(&format!("/proc/{rank}/exe")).exists(), "{ran:?}");
+        }
+        match ran.status {
+            Some(0) => {}
+            Some(3) if sent => {
+                assert!(ran.err.contains("--resume") && ran.err.contains("error: "), "{ran:?}");
+                ended += 1;
+                // Every third run is ended by one rank.
+                if n % 3 != 2 || place.checkpoints(&folder).is_empty() {
+                    continue;
+                }
+                let rest = ["--steps", STEPS, "--resume"];
+                place.train("model.graph", &folder, &[&DIVIDED[..], &rest].concat()).good();
+            }
+            _ => panic!("{ran:?}"),
+        }
+        assert!(place.contents(&folder) == whole, "{folder}");
+        runs += 1;
+    }
+    println!("ranks: {ended} ended, {runs} whole runs");
+    assert!(ended > 0);
 }
 
 #[test]
