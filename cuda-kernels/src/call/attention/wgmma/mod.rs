@@ -30,7 +30,7 @@
 //! | 64 | forward | 128 × 128, else 128 × 64 | 2 | 128, with a prefix 102 | 81 KiB, 49 KiB |
 //! | 64 | backward, of queries | 128 × 64 | 2 | 122 | 65 KiB |
 //! | 64 | backward, of keys | 128 × 64 | 1 | 192, with a bias 223 | 67 KiB |
-//! | 128 | forward | 128 × 128, with a bias 128 × 64 | 1 | 197, with a bias 194 | 161 KiB, 97 KiB |
+//! | 128 | forward | 128 × 128, with a bias 128 × 64 | 1 | 195, with a bias 194 | 161 KiB, 97 KiB |
 //! | 128 | backward, of queries | 128 × 64 | 1 | 158, with a bias 215 | 129 KiB |
 //! | 128 | backward, of keys | 128 × 64 | 1 | 240, with a bias 255 | 131 KiB |
 //! | 256 | forward | 128 × 64 | 1 | 204, with a bias 246 | 193 KiB |
