@@ -93,7 +93,7 @@ fn events<'p>(steps: &'p [Step], next: &mut usize) -> Vec<Place<'p>> {
 /// Advances ranks through a block of each until all have come to its end.
 fn meet(mesh: &Mesh, ranks: Vec<usize>, mut blocks: Vec<&[Place<'_>]>) -> Result<()> {
     while let Some(first) = blocks.iter().position(|block| !block.is_empty()) {
-        let mut stuck = None;
+        let mut stuck: Option<Stuck> = None;
         let mut advanced = false;
         for at in first..ranks.len() {
             let Some(place) = blocks[at].first() else { continue };
@@ -107,14 +107,25 @@ fn meet(mesh: &Mesh, ranks: Vec<usize>, mut blocks: Vec<&[Place<'_>]>) -> Result
                     advanced = true;
                     break;
                 }
-                Err(error) => stuck = stuck.or(Some(error)),
+                Err(found) if stuck.as_ref().is_none_or(|known| found.mutual && !known.mutual) => {
+                    stuck = Some(found);
+                }
+                Err(_) => {}
             }
         }
         if !advanced {
-            return Err(stuck.expect("a rank that has not ended is stuck"));
+            return Err(stuck.expect("a rank that has not ended is stuck").error);
         }
     }
     Ok(())
+}
+
+/// Why a rank cannot advance.
+struct Stuck {
+    error: Diagnostic,
+    /// Whether the rank that it waits for has ended, or waits for it elsewhere. Other ranks may
+    /// only wait for these.
+    mutual: bool,
 }
 
 /// The ranks that meet in a place, by position, if all have arrived. The error names one that has
@@ -125,24 +136,24 @@ fn counterparts(
     blocks: &[&[Place<'_>]],
     at: usize,
     place: &Place<'_>,
-) -> Result<Vec<usize>> {
-    let over: Vec<&str> = match &place.event {
-        Event::Collective(collective) => collective.over.iter().map(String::as_str).collect(),
-        _ => place.axes.iter().copied().collect(),
-    };
-    let error = |other: usize, what: String| {
-        Diagnostic::new(format!("rank {} is in {place}, and rank {other} {what}", ranks[at]))
-            .help("the ranks of a group call the same collectives in the same order")
+) -> Result<Vec<usize>, Stuck> {
+    let stuck = |other: usize, what: String, mutual: bool| {
+        let what = format!("rank {} is in {place}, and rank {other} {what}", ranks[at]);
+        let help = "the ranks of a group call the same collectives in the same order";
+        Stuck { error: Diagnostic::new(what).help(help), mutual }
     };
     let mut members = Vec::new();
-    for rank in mesh.group(ranks[at], &over) {
+    for rank in mesh.group(ranks[at], &place.over()) {
         let Ok(member) = ranks.binary_search(&rank) else {
-            return Err(error(rank, "does not take this way".into()));
+            return Err(stuck(rank, "does not take this way".into(), true));
         };
         match blocks[member].first() {
-            None => return Err(error(rank, "has no further collective".into())),
+            None => return Err(stuck(rank, "has no further collective".into(), true)),
             Some(head) if place.matches(head) => members.push(member),
-            Some(head) => return Err(error(rank, format!("is in {head}"))),
+            Some(head) => {
+                let mutual = mesh.group(rank, &head.over()).contains(&ranks[at]);
+                return Err(stuck(rank, format!("is in {head}"), mutual));
+            }
         }
     }
     // A group is ordered by its axes, and the ranks of a block by their numbers.
@@ -173,6 +184,14 @@ fn nested(mesh: &Mesh, ranks: Vec<usize>, heads: &[&Place<'_>]) -> Result<()> {
 }
 
 impl Place<'_> {
+    /// The axes along which ranks meet here.
+    fn over(&self) -> Vec<&str> {
+        match &self.event {
+            Event::Collective(collective) => collective.over.iter().map(String::as_str).collect(),
+            _ => self.axes.iter().copied().collect(),
+        }
+    }
+
     /// Whether two ranks in these places run the same event.
     fn matches(&self, other: &Place<'_>) -> bool {
         match (&self.event, &other.event) {
@@ -277,8 +296,9 @@ mod tests {
     #[test]
     fn a_dropped_collective_is_found() {
         let error = mutated(|plan| drop(plan.steps.remove(0)));
-        let wanted = "rank 1 is in step 0, psum over data of 16 bytes, and rank 3 is in step 0, \
-                      all_gather over tensor of 32 bytes";
+        // Ranks 2 and 3 still gather together.
+        let wanted = "rank 1 is in step 0, psum over data of 16 bytes, and rank 3 is in step 2, a \
+                      loop of trip 3";
         assert!(error.contains(wanted), "{error}");
         let error = mutated(|plan| plan.steps.truncate(2));
         assert!(
@@ -312,7 +332,9 @@ mod tests {
         });
         assert!(error.contains("pmin over data, tensor of 16 bytes"), "{error}");
         let error = mutated(|plan| collective(&mut plan.steps[0]).over = vec!["tensor".into()]);
-        assert!(error.contains("rank 1 is in step 0, psum over data of 16 bytes"), "{error}");
+        let wanted = "rank 2 is in step 1, all_gather over tensor of 32 bytes, and rank 3 is in \
+                      step 0, psum over tensor of 16 bytes";
+        assert!(error.contains(wanted), "{error}");
         let error = mutated(|plan| {
             let Step::Loop(l) = &mut plan.steps[3] else { panic!("it is a loop") };
             l.trip = Trip::Constant(4);

@@ -277,12 +277,12 @@ mod tests {
 
     #[test]
     fn sums_are_a_balanced_tree() {
-        // ((1 + big) + (−big + 1)) + 1: from left to right, the sum would be 2.
+        // From left to right, the sum would be 1.
         let big = 2f32.powi(24);
-        let sum = combined(CollectiveKind::Sum, &[1.0, big, -big, 1.0, 1.0]);
-        let wanted = ((1.0 + big) + (-big + 1.0)) + 1.0;
+        let sum = combined(CollectiveKind::Sum, &[big, 1.0, 1.0, -big, 1.0]);
+        let wanted = ((big + 1.0) + (1.0 - big)) + 1.0;
         assert_eq!(sum, wanted.to_ne_bytes());
-        assert_ne!(wanted, 1.0 + big - big + 1.0 + 1.0);
+        assert_ne!(wanted, big + 1.0 + 1.0 - big + 1.0);
         // Halves are carried in f32: 2048 + 1 is no f16.
         let halves = [2048.0, 1.0, 1.0, 0.0].map(f16::from_f32);
         assert_eq!(combined(CollectiveKind::Sum, &halves), f16::from_f32(2050.0).to_ne_bytes());
