@@ -106,6 +106,19 @@ pub fn ranks_of(launcher: u32) -> Vec<(usize, u32)> {
     found
 }
 
+/// The processes of `count` ranks that have joined their world: each has the thread that watches the
+/// others. Before that, a rank is missing, not lost.
+pub fn joined(launcher: u32, count: usize) -> Vec<(usize, u32)> {
+    let threads = |process: u32| {
+        std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, |threads| threads.count())
+    };
+    eventually("the world of all ranks", || {
+        let ranks = ranks_of(launcher);
+        let complete = ranks.len() == count && ranks.iter().all(|rank| threads(rank.1) > 1);
+        complete.then_some(ranks)
+    })
+}
+
 /// Repeats a look until it gives something, or fails after the limit.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();

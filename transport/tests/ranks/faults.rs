@@ -1,6 +1,6 @@
 //! Faults of one rank: all processes end, and errors name the rank and the operation.
 
-use crate::command::{Output, eventually, ranks_of, run, start};
+use crate::command::{Output, eventually, joined, ranks_of, run, start};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs a fault in processes, which must end in failure.
@@ -35,9 +35,7 @@ fn the_other_ranks_name_a_killed_rank_by_themselves() {
     // Without the launcher's help: it is stopped before the rank is killed.
     let run = start("--timeout 10000 launch 3 fault wait 1", &[]);
     let launcher = run.process();
-    let ranks = eventually("the start of three ranks", || {
-        Some(ranks_of(launcher)).filter(|ranks| ranks.len() == 3)
-    });
+    let ranks = joined(launcher, 3);
     let send = |process: u32, signal| {
         let process = Pid::from_raw(process as i32).expect("a process");
         kill_process(process, signal).expect("a signal is sent");
@@ -62,7 +60,7 @@ fn the_other_ranks_name_a_killed_rank_by_themselves() {
 fn ranks_end_with_their_launcher_and_leave_nothing() {
     let run = start("--timeout 10000 launch 3 fault wait 1", &[]);
     let launcher = run.process();
-    eventually("the start of three ranks", || (ranks_of(launcher).len() == 3).then_some(()));
+    joined(launcher, 3);
     // Dropping it kills the launcher, which cannot kill its ranks then.
     drop(run);
     eventually("the end of the ranks", || ranks_of(launcher).is_empty().then_some(()));
