@@ -106,8 +106,8 @@ pub fn ranks_of(launcher: u32) -> Vec<(usize, u32)> {
     found
 }
 
-/// The processes of `count` ranks that have joined their world: each has the thread that watches the
-/// others. Before that, a rank is missing, not lost.
+/// The processes of `count` ranks that have joined their world: each has the thread that watches
+/// the others. Before that, a rank is missing, not lost.
 pub fn joined(launcher: u32, count: usize) -> Vec<(usize, u32)> {
     let threads = |process: u32| {
         std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, |threads| threads.count())
