@@ -124,12 +124,14 @@ impl Session {
     /// ```
     /// use wengert::prelude::*;
     /// use wengert::transport::{Options, shared};
+    /// use wengert::{DType, TensorType};
     ///
     /// fn rank(world: wengert::transport::Communicator) -> Result<()> {
     ///     let mut program = Program::new();
     ///     program.function("sum", |f| {
     ///         f.mesh([("data", 2)]);
-    ///         let x = f.input("x", f32("3").varying_over(&["data"]));
+    ///         let ty = TensorType::new(DType::F32, [3usize]).varying_over(&["data"]);
+    ///         let x = f.input("x", ty);
     ///         f.output("y", x.psum(["data"]));
     ///     })?;
     ///     let own = Literal::from_vec(&[3], vec![world.rank() as f32 + 1.0; 3])?;
