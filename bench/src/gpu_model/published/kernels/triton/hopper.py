@@ -11,9 +11,7 @@ import subprocess
 import tempfile
 
 import triton
-from kernels import KERNELS, attention
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from kernels import KERNELS, attention, compiled
 
 # Width, rows, columns, warps, stages.
 TILES = [
@@ -48,23 +46,11 @@ def loop(listing):
 
 
 if __name__ == "__main__":
-    types = next(types for name, _, types, *_ in KERNELS if name == "attention").split()
+    types = next(types for name, _, types, *_ in KERNELS if name == "attention")
     for width, rows, columns, warps, stages in TILES:
-        constants = dict(D=width, BQ=rows, BK=columns)
-        names = [n for n in attention.arg_names if n not in constants]
-        signature = dict(zip(names, types)) | {n: "constexpr" for n in constants}
-        divisible = {
-            (attention.arg_names.index(n),): [["tt.divisibility", 16]]
-            for n, kind in zip(names, types)
-            if kind != "fp32"
-        }
-        compiled = triton.compile(
-            ASTSource(attention, signature, constexprs=constants, attrs=divisible),
-            target=GPUTarget("cuda", 90, 32),
-            options=dict(num_warps=warps, num_stages=stages),
-        )
+        made = compiled(attention, types, dict(D=width, BQ=rows, BK=columns), 90, warps, stages)
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(compiled.asm["cubin"])
+            file.write(made.asm["cubin"])
             file.flush()
             found = loop(tool("nvdisasm", "-c", file.name))
             usage = tool("cuobjdump", "--dump-resource-usage", file.name)
@@ -72,5 +58,5 @@ if __name__ == "__main__":
             f"width {width}, tile {rows} x {columns}, {warps} warps, {stages} stages: "
             f"{found} instructions a warp, {found * warps * 128 * 128 // (rows * columns)} a block "
             f"of 128 by 128, {re.search(r'REG:([0-9]+)', usage).group(1)} registers, "
-            f"{compiled.metadata.shared} bytes of shared memory"
+            f"{made.metadata.shared} bytes of shared memory"
         )

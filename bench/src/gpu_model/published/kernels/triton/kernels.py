@@ -123,22 +123,26 @@ def tidy(ptx):
     return "\n".join(lines) + "\n"
 
 
+def compiled(kernel, types, constants, architecture, warps, stages):
+    """A kernel compiled for an architecture, which needs no GPU."""
+    kinds = types.split()
+    names = [n for n in kernel.arg_names if n not in constants]
+    signature = dict(zip(names, kinds)) | {n: "constexpr" for n in constants}
+    divisible = {
+        (kernel.arg_names.index(n),): [["tt.divisibility", 16]]
+        for n, kind in zip(names, kinds)
+        if kind != "fp32"
+    }
+    return triton.compile(
+        ASTSource(kernel, signature, constexprs=constants, attrs=divisible),
+        target=GPUTarget("cuda", architecture, 32),
+        options=dict(num_warps=warps, num_stages=stages),
+    )
+
+
 if __name__ == "__main__":
     folder = pathlib.Path(__file__).parent
     for name, kernel, types, constants, warps, stages in KERNELS:
-        kinds = types.split()
-        names = [n for n in kernel.arg_names if n not in constants]
-        signature = dict(zip(names, kinds)) | {n: "constexpr" for n in constants}
-        divisible = {
-            (kernel.arg_names.index(n),): [["tt.divisibility", 16]]
-            for n, kind in zip(names, kinds)
-            if kind != "fp32"
-        }
-        compiled = triton.compile(
-            ASTSource(kernel, signature, constexprs=constants, attrs=divisible),
-            target=GPUTarget("cuda", 80, 32),
-            options=dict(num_warps=warps, num_stages=stages),
-        )
-        text = tidy(compiled.asm["ptx"])
-        (folder / f"{name}.ptx").write_text(text)
-        print(name, compiled.metadata.shared, "bytes of shared memory")
+        made = compiled(kernel, types, constants, 80, warps, stages)
+        (folder / f"{name}.ptx").write_text(tidy(made.asm["ptx"]))
+        print(name, made.metadata.shared, "bytes of shared memory")
