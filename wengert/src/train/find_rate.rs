@@ -173,7 +173,7 @@ fn tried<'scope, 'env>(
     let examples = Arc::new(examples);
     let mut schedule = Schedule::of(&examples, recipe.batches)?;
     let ranks = Ranks::join(session, recipe, &Options { world: None, ..options })?;
-    ranks.check(&schedule)?;
+    schedule.check_parts(ranks.microbatches())?;
     let recorded = Recorded::of(function, &recipe.step);
     let mut step = Function::among(program, &recipe.step.function, ranks);
     step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;

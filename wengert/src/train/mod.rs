@@ -130,6 +130,15 @@ pub struct Options<'a> {
     pub world: Option<&'a Communicator>,
 }
 
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = self.world.map_or(1, Communicator::size);
+        let mut shown = f.debug_struct("Options");
+        shown.field("length", &self.length).field("folder", &self.folder);
+        shown.field("resume", &self.resume).field("ranks", &ranks).finish_non_exhaustive()
+    }
+}
+
 /// The data of an evaluation set.
 #[derive(Clone, Copy)]
 pub struct SetData<'a> {

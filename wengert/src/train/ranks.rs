@@ -11,10 +11,9 @@
 //!   to one rank. The ranks tell each other before each step.
 //! - Every rank computes every evaluation, whole.
 
-use super::batches::Schedule;
 use super::checkpoint::{self, Progress};
 use super::{Options, TrainError};
-use crate::recipe::{LastBatch, Recipe};
+use crate::recipe::Recipe;
 use crate::session::Session;
 use std::fmt;
 use std::ops::Range;
@@ -84,22 +83,9 @@ impl<'a> Ranks<'a> {
         rank * share..(rank + 1) * share
     }
 
-    /// Checks that every batch can be divided.
-    pub fn check(&self, schedule: &Schedule) -> Result<()> {
-        let microbatches = self.further + 1;
-        let fits = |size: usize| size.is_multiple_of(microbatches);
-        let Some(size) = schedule.sizes().find(|size| !fits(*size)) else { return Ok(()) };
-        let error = diagnostic!("a batch of {size} examples has no {microbatches} equal parts");
-        Err(match (fits(schedule.size()), schedule.last()) {
-            (true, LastBatch::Smaller) => error.help(
-                "it is the last batch of an epoch: leave it out (`LastBatch::Drop`), or take \
-                 another size of batches",
-            ),
-            _ => error.help(format!(
-                "make the size of batches a multiple of {microbatches}, or take another number of \
-                 microbatches"
-            )),
-        })
+    /// Parts of a batch.
+    pub fn microbatches(&self) -> usize {
+        self.further + 1
     }
 
     /// The function of this rank for a training step on whole batches. `inputs` hold the examples.
@@ -111,7 +97,7 @@ impl<'a> Ranks<'a> {
         inputs: impl Iterator<Item = &'b str>,
     ) -> Result<Function> {
         let parallel = DataParallel::new(inputs).ranks(self.count());
-        parallel.microbatches(self.further + 1).apply(step)
+        parallel.microbatches(self.microbatches()).apply(step)
     }
 
     /// Gives all ranks the variables and the progress of rank 0.
@@ -210,6 +196,6 @@ fn failed(error: wengert_transport::Error) -> Diagnostic {
 
 impl fmt::Debug for Ranks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ranks, {} microbatches", self.count(), self.further + 1)
+        write!(f, "{} ranks, {} microbatches", self.count(), self.microbatches())
     }
 }

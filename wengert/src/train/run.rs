@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
         let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
         let examples = Arc::new(examples.among(ranks));
         let mut schedule = Schedule::of(&examples, recipe.batches)?;
-        ranks.check(&schedule)?;
+        schedule.check_parts(ranks.microbatches())?;
         let per_epoch = schedule.steps_per_epoch();
         let total = match options.length.unwrap_or(recipe.length) {
             Length::Steps(steps) => steps,

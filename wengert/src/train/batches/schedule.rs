@@ -66,24 +66,29 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Examples of a batch, but for the last one of an epoch.
-    pub fn size(&self) -> usize {
-        usize::try_from(self.batches.size).unwrap_or(usize::MAX)
-    }
-
-    /// Treatment of an incomplete last batch.
-    pub fn last(&self) -> LastBatch {
-        self.batches.last
-    }
-
-    /// The sizes of batches that occur.
-    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+    /// Error: a batch has no `parts` equal parts.
+    pub fn check_parts(&self, parts: usize) -> Result<()> {
+        let size = usize::try_from(self.batches.size).unwrap_or(usize::MAX);
         let rest = match self.batches.last {
             LastBatch::Drop => 0,
-            LastBatch::Smaller => self.count % self.size(),
+            LastBatch::Smaller => self.count % size,
         };
-        let whole = (self.count >= self.size()).then(|| self.size());
-        whole.into_iter().chain((rest > 0).then_some(rest))
+        let odd = |size: usize| !size.is_multiple_of(parts);
+        let wrong =
+            |size: usize| diagnostic!("a batch of {size} examples has no {parts} equal parts");
+        if self.count >= size && odd(size) {
+            return Err(wrong(size).help(format!(
+                "make the size of batches a multiple of {parts}, or take another number of \
+                 microbatches"
+            )));
+        }
+        if odd(rest) {
+            return Err(wrong(rest).help(
+                "it is the last batch of an epoch: leave it out (`LastBatch::Drop`), or take \
+                 another size of batches",
+            ));
+        }
+        Ok(())
     }
 
     /// Steps of an epoch.
