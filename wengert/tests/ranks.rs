@@ -104,8 +104,10 @@ fn collectives(over: &[&str], size: usize, numbers: bool) -> Vec<(Op, Option<Vec
     }
     for axis in 0..3 {
         for tiled in [false, true] {
-            let gather = AllGather { over: over(), axis, size, tiled };
-            add(gather.into(), &[2, 3, 4]);
+            for invariant in [false, true] {
+                let gather = AllGather { over: over(), axis, size, tiled, invariant };
+                add(gather.into(), &[2, 3, 4]);
+            }
             let mut shape = [2, 3, 4];
             shape[axis] = if tiled { 2 * size } else { size };
             if numbers {

@@ -105,20 +105,29 @@ impl Tensor {
     /// `axis`.
     #[track_caller]
     pub fn all_gather(&self, over: impl MeshAxes, axis: usize) -> Tensor {
-        self.gathered(over.names(), axis, false)
+        self.gathered(over.names(), axis, false, false)
     }
 
     /// `all_gather`, concatenated along an axis that the tensor has.
     #[track_caller]
     pub fn all_gather_tiled(&self, over: impl MeshAxes, axis: impl Axis) -> Tensor {
         let axis = or_poison!(self.op_axis("all_gather", axis));
-        self.gathered(over.names(), axis, true)
+        self.gathered(over.names(), axis, true, false)
+    }
+
+    /// [`Tensor::all_gather_tiled`] whose result is invariant over these axes: JAX's
+    /// `all_gather_invariant`. Its transpose is the rank's part of the cotangent, where that of
+    /// `all_gather` adds what the ranks give.
+    #[track_caller]
+    pub fn all_gather_invariant(&self, over: impl MeshAxes, axis: impl Axis) -> Tensor {
+        let axis = or_poison!(self.op_axis("all_gather_invariant", axis));
+        self.gathered(over.names(), axis, true, true)
     }
 
     #[track_caller]
-    fn gathered(&self, over: Vec<String>, axis: usize, tiled: bool) -> Tensor {
+    fn gathered(&self, over: Vec<String>, axis: usize, tiled: bool, invariant: bool) -> Tensor {
         self.collective("all_gather", over, |over, size| {
-            AllGather { over, axis, size, tiled }.into()
+            AllGather { over, axis, size, tiled, invariant }.into()
         })
     }
 

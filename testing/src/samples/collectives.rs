@@ -63,9 +63,11 @@ pub fn collectives() -> Vec<CollectiveSample> {
     for (over, size) in groups {
         let over = || names(over);
         for axis in 0..2 {
-            let gather = |axis, tiled| AllGather { over: over(), axis, size, tiled };
-            all.push(sample(gather(axis + 1, false), &[2, 3], &both));
-            all.push(sample(gather(axis, true), &[2, 3], &both));
+            for invariant in [false, true] {
+                let gather = |axis, tiled| AllGather { over: over(), axis, size, tiled, invariant };
+                all.push(sample(gather(axis + 1, false), &[2, 3], &both));
+                all.push(sample(gather(axis, true), &[2, 3], &both));
+            }
             let scatter = |tiled| PsumScatter { over: over(), axis, size, tiled };
             let mut shape = [2, 3];
             shape[axis] = size;

@@ -9,7 +9,8 @@ attributes! {
     /// along axis `axis` of the operand.
     ///
     /// All ranks of a group get the same. The result varies nevertheless, so that its transpose is
-    /// `psum_scatter`.
+    /// `psum_scatter`. With `invariant=true` the result is invariant over `over`, and the transpose
+    /// is the rank's part of the cotangent: JAX's `all_gather_invariant`.
     AllGather {
         /// Axes of the mesh.
         over: Vec<String>,
@@ -19,6 +20,8 @@ attributes! {
         size: usize,
         /// Whether the operands are concatenated along an axis that they have.
         tiled: bool = false,
+        /// Whether the type of the result says that all ranks of a group get the same.
+        invariant: bool = false,
     }
 }
 
@@ -39,6 +42,19 @@ impl AllGather {
         Ok(group.same(result))
     }
 
+    /// The rank's part of the cotangent of an invariant result.
+    fn part_of_rank(&self, ct: &Tensor) -> Tensor {
+        let rank = Tensor::axis_index(self.over.clone());
+        if !self.tiled {
+            return ct.dynamic_index_in_dim(&rank, self.axis);
+        }
+        let mut shape = ct.shape().to_vec();
+        let size = Dim::from(self.size);
+        let part = shape[self.axis].checked_exact_div(&size).expect("it is tiled by the ranks");
+        shape.splice(self.axis..=self.axis, [size, part]);
+        ct.reshape(shape).dynamic_index_in_dim(&rank, self.axis)
+    }
+
     fn lowered<'a>(&'a self, l: &Lowering<'_, 'a>) -> Compute<'a> {
         let (dtype, extents) = (l.operands[0].dtype.stored(), l.extents(0));
         let (outer, inner) = extents.split_at(self.axis);
@@ -53,7 +69,7 @@ impl Operation for AllGather {
 
     fn infer(&self, t: &Typing<'_>) -> Result<Vec<TensorType>> {
         let [x] = t.exactly()?;
-        check_varies(x, &self.over)?;
+        let over = check_varies(x, &self.over)?;
         let mut shape = x.shape.clone();
         if self.tiled {
             has_axis(x, self.axis)?;
@@ -66,7 +82,11 @@ impl Operation for AllGather {
             );
             shape.insert(self.axis, self.size.into());
         }
-        Ok(vec![x.with_shape(shape)])
+        let gathered = x.with_shape(shape);
+        Ok(vec![match self.invariant {
+            true => gathered.with_varying(x.varying.without(&over)),
+            false => gathered,
+        }])
     }
 
     exchanges!();
@@ -76,9 +96,11 @@ impl Operation for AllGather {
     }
 
     const DERIVATIVE: Derivative = Derivative::Linear(|t| {
-        let Op::AllGather(AllGather { over, axis, size, tiled }) = t.op else {
-            unreachable!("the rule of all_gather")
-        };
+        let Op::AllGather(gather) = t.op else { unreachable!("the rule of all_gather") };
+        if gather.invariant {
+            return vec![t.cotangents[0].as_ref().map(|ct| gather.part_of_rank(ct))];
+        }
+        let AllGather { over, axis, size, tiled, .. } = gather;
         let op = PsumScatter { over: over.clone(), axis: *axis, size: *size, tiled: *tiled };
         vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
     });

@@ -11,6 +11,7 @@
 //! | `pmax`, `pmin` | varies | invariant | stated by their jvp |
 //! | [`PVary`]: `pvary` | invariant | varies | `psum` |
 //! | [`AllGather`] | varies | varies | `psum_scatter` |
+//! | the same, `invariant` | varies | invariant | the rank's part |
 //! | [`PsumScatter`] | varies | varies | `all_gather` |
 //! | [`AllToAll`] | varies | varies | itself, split and concatenation swapped |
 //! | [`PPermute`] | varies | varies | its inverse |
@@ -18,7 +19,8 @@
 //!
 //! Names and meanings are those of `jax.lax` within `shard_map`. The result of `all_gather`
 //! varies, as in JAX, although all ranks of a group get the same: so its transpose adds what the
-//! ranks give. `pmean` is no op: it is `psum`, then a division.
+//! ranks give. Where the result is stored as one value of all ranks, it has to be invariant, which
+//! an attribute says. `pmean` is no op: it is `psum`, then a division.
 //!
 //! Types need the number of ranks along an axis, and an op does not see the mesh. So an op whose
 //! result's shape depends on it has it as an attribute, `size`; the verifier compares it with the

@@ -82,7 +82,13 @@ impl Operation for PsumScatter {
         let Op::PsumScatter(PsumScatter { over, axis, size, tiled }) = t.op else {
             unreachable!("the rule of psum_scatter")
         };
-        let op = AllGather { over: over.clone(), axis: *axis, size: *size, tiled: *tiled };
+        let op = AllGather {
+            over: over.clone(),
+            axis: *axis,
+            size: *size,
+            tiled: *tiled,
+            invariant: false,
+        };
         vec![t.cotangents[0].as_ref().map(|ct| Tensor::apply(op, &[ct]))]
     });
 
