@@ -41,13 +41,16 @@
 //! it. So far, a loop or branch with values by example is an error too.
 //!
 //! The parts are [`axes`] (ops along one axis), [`examples`] (the analysis) and [`rewrite`].
+//! [`Shards`] then divides the variables among the ranks.
 
 mod axes;
 mod examples;
 mod refuse;
 mod rewrite;
+mod shards;
 
 pub(crate) use refuse::check;
+pub use shards::{Sharding, Shards};
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;

@@ -228,7 +228,7 @@ impl Rewrite<'_> {
 const RULE: &str = "data_parallel";
 
 /// The type of one of `parts` equal parts along an axis.
-fn part_of(ty: &TensorType, axis: usize, parts: usize) -> TensorType {
+pub(super) fn part_of(ty: &TensorType, axis: usize, parts: usize) -> TensorType {
     let mut shape = ty.shape.clone();
     let extent = shape[axis].as_extent().expect("the function is bound");
     shape[axis] = Dim::from(extent / parts);
@@ -236,7 +236,12 @@ fn part_of(ty: &TensorType, axis: usize, parts: usize) -> TensorType {
 }
 
 /// An equation of the function with another op and operands.
-fn emit(scope: &Scope, equation: &Equation, op: Op, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+pub(super) fn emit(
+    scope: &Scope,
+    equation: &Equation,
+    op: Op,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
     let location = scope.location(equation.location);
     Scope::emit(op, operands, equation.regions.clone(), location)
 }

@@ -50,7 +50,7 @@ fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
             merge::results(&equation, &used, &mut current, left);
         }
         let large = matches!(&equation.op, Op::Constant(c) if c.value.len() > MAX_LITERAL);
-        if large || *left == 0 || watches(&equation) {
+        if large || *left == 0 || watches(&equation) || gathers(&equation.op) {
             kept.push(equation);
             continue;
         }
@@ -65,6 +65,12 @@ fn of_body(body: &mut Body, left: &mut u64, stays: &dyn Fn(&Equation) -> bool) {
     }
     body.equations = kept;
     body.outputs.iter_mut().for_each(|v| *v = current[*v]);
+}
+
+/// Whether the op gathers a divided variable. It is gathered again for readers that are far apart,
+/// so that its memory is free in between.
+fn gathers(op: &Op) -> bool {
+    matches!(op, Op::AllGather(gather) if gather.invariant)
 }
 
 /// Positions of kept equations, by a hash of the fields that make two equal. Bodies are compared

@@ -1,0 +1,190 @@
+//! How each equation is computed: whole, or for the rank's part.
+//!
+//! Two passes over the equations decide. The forward pass follows divided variables: an op that
+//! treats the parts of an axis alike is computed for the part. The backward pass follows demand: a
+//! value that is read by part only, such as a gradient that is added to a moment, is computed for
+//! the part, and so are its operands. Only ops whose elements do not depend on other elements are
+//! computed by part, because the order of a sum may depend on the shape.
+
+use crate::ranks::axes::{Along, Fate, Typed};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
+use wengert_core::id::IdVec;
+use wengert_core::op::collective::{PReduce, PReduceKind};
+use wengert_core::{Mesh, Op};
+
+/// How an equation is computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// On every rank for all elements.
+    Whole,
+    /// For the rank's part.
+    Part(Along),
+    /// A sum over the ranks, of which each gets its part of this axis.
+    Scatter(usize),
+}
+
+/// The readers of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Demand {
+    /// There is none yet.
+    Nothing,
+    /// All read the rank's part of this axis.
+    Part(usize),
+    /// Some read it whole, or parts of different axes.
+    Whole,
+}
+
+impl Demand {
+    fn add(&mut self, other: Demand) {
+        *self = match (*self, other) {
+            (Demand::Nothing, other) => other,
+            (known, Demand::Nothing) => known,
+            (known, other) if known == other => known,
+            _ => Demand::Whole,
+        };
+    }
+
+    fn of(axis: Option<usize>) -> Self {
+        axis.map_or(Demand::Whole, Demand::Part)
+    }
+}
+
+/// A body, analysed.
+pub(super) struct Analysis {
+    /// How each equation is computed.
+    pub ways: Vec<Way>,
+}
+
+impl Analysis {
+    /// `inputs` and `outputs` have the axes along which they are divided. With `scatters`, sums
+    /// over the ranks are divided where only parts of them are read.
+    pub fn of(
+        function: &Function,
+        mesh: &Mesh,
+        inputs: &[Option<usize>],
+        outputs: &[Option<usize>],
+        scatters: bool,
+    ) -> Self {
+        let (body, ranks) = (&function.body, mesh.ranks());
+        let mut part: IdVec<ValueId, Option<usize>> = body.values.iter().map(|_| None).collect();
+        for (value, axis) in body.inputs.iter().zip(inputs) {
+            part[*value] = *axis;
+        }
+        let mut ways: Vec<Way> = Vec::with_capacity(body.equations.len());
+        for equation in &body.equations {
+            let way = forward(body, equation, &part, ranks);
+            if let Way::Part(along) = &way {
+                for (result, fate) in equation.results.iter().zip(&along.results) {
+                    part[*result] = kept(*fate);
+                }
+            }
+            ways.push(way);
+        }
+        let mut demand: IdVec<ValueId, Demand> =
+            body.values.iter().map(|_| Demand::Nothing).collect();
+        for (value, axis) in body.outputs.iter().zip(outputs) {
+            demand[*value].add(Demand::of(*axis));
+        }
+        for (equation, way) in body.equations.iter().zip(&mut ways).rev() {
+            if *way == Way::Whole {
+                *way = backward(body, equation, &demand, mesh, scatters);
+            }
+            for (i, operand) in equation.operands.iter().enumerate() {
+                let axis = match way {
+                    Way::Part(along) => along.operands[i],
+                    Way::Whole | Way::Scatter(_) => None,
+                };
+                demand[*operand].add(Demand::of(axis));
+            }
+        }
+        Analysis { ways }
+    }
+}
+
+/// The axis that is kept.
+pub(super) fn kept(fate: Fate) -> Option<usize> {
+    match fate {
+        Fate::Kept(axis) => Some(axis),
+        Fate::Reduced(_) => None,
+    }
+}
+
+/// Whether each element of the results is one of the operands', or depends on elements at its own
+/// place only.
+fn independent(op: &Op) -> bool {
+    op.traits().elementwise
+        || matches!(
+            op,
+            Op::Permute(_)
+                | Op::Reshape(_)
+                | Op::BroadcastInDim(_)
+                | Op::Constant(_)
+                | Op::Slice(_)
+                | Op::Pad(_)
+                | Op::Concatenate(_)
+        )
+}
+
+/// What an equation does along single axes, if it may be computed by part.
+fn candidates(body: &Body, equation: &Equation, ranks: usize) -> Vec<Along> {
+    let differs = |v: &ValueId| !body.ty(*v).varying.is_empty();
+    if !independent(&equation.op) || equation.results.iter().any(differs) {
+        return vec![];
+    }
+    let mut all = Typed::of(body, equation).axes(ranks);
+    all.retain(|along| {
+        along.zero.is_none() && along.results.iter().all(|fate| kept(*fate).is_some())
+    });
+    all
+}
+
+/// By part if an operand is divided, and the op keeps its axis.
+fn forward(
+    body: &Body,
+    equation: &Equation,
+    part: &IdVec<ValueId, Option<usize>>,
+    ranks: usize,
+) -> Way {
+    let divided = |v: &&ValueId| part[**v].is_some();
+    if !equation.operands.iter().any(|v| divided(&v)) {
+        return Way::Whole;
+    }
+    let fits = |along: &Along| {
+        let mut pairs = equation.operands.iter().zip(&along.operands);
+        pairs.all(|(v, axis)| part[*v].is_none() || part[*v] == *axis)
+    };
+    match candidates(body, equation, ranks).into_iter().find(fits) {
+        Some(along) => Way::Part(along),
+        None => Way::Whole,
+    }
+}
+
+/// By part if all readers of all results want parts of one axis.
+fn backward(
+    body: &Body,
+    equation: &Equation,
+    demand: &IdVec<ValueId, Demand>,
+    mesh: &Mesh,
+    scatters: bool,
+) -> Way {
+    let wanted = |v: &ValueId| match demand[*v] {
+        Demand::Part(axis) => Some(axis),
+        Demand::Nothing | Demand::Whole => None,
+    };
+    let Some(axes) = equation.results.iter().map(wanted).collect::<Option<Vec<usize>>>() else {
+        return Way::Whole;
+    };
+    if let (Op::PReduce(PReduce { kind: PReduceKind::Sum, over }), [axis]) =
+        (&equation.op, &axes[..])
+    {
+        let all = mesh.axes().iter().all(|(name, _)| over.iter().any(|o| **o == **name));
+        return if scatters && all { Way::Scatter(*axis) } else { Way::Whole };
+    }
+    let fits = |along: &Along| {
+        along.results.iter().zip(&axes).all(|(fate, axis)| kept(*fate) == Some(*axis))
+    };
+    match candidates(body, equation, mesh.ranks()).into_iter().find(fits) {
+        Some(along) => Way::Part(along),
+        None => Way::Whole,
+    }
+}
