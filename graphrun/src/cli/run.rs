@@ -122,6 +122,11 @@ pub struct RanksArgs {
     /// share them. It decides the bits. The default is the recipe's number, usually 1.
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub microbatches: Option<u64>,
+    /// With several ranks, what each stores a part of, by stages of ZeRO: 1 states of the
+    /// optimiser, 2 gradients too, 3 parameters too. It changes no bits.
+    #[arg(long, value_name = "STAGE", default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub zero: u8,
     /// With several ranks: end the run if a rank waits longer than this for another.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(1..=86400))]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use wengert::recipe::{Cadence, Length};
 use wengert::train::event::rate;
 use wengert::train::{
-    Confusion, Event, Options, StepRecord, TensorBoard, TrainError, WEIGHTS, train,
+    Confusion, Event, Options, Sharding, StepRecord, TensorBoard, TrainError, WEIGHTS, train,
 };
 use wengert::{Diagnostic, Recipe, Session, data, diagnostic};
 
@@ -71,6 +71,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         }),
         stop: Some(interrupt.flag()),
         world: world.as_ref(),
+        sharding: Sharding::ALL[usize::from(args.ranks.zero)],
     };
     let mut session = Session::open_with(device, &choices)?;
     let Some(out) = &args.out else {

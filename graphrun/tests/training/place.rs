@@ -173,7 +173,8 @@ impl Place {
         place
     }
 
-    fn write(&self, name: &str, text: &str, recipe: &Recipe) {
+    /// Writes a program and its recipe as `NAME.graph`.
+    pub fn write(&self, name: &str, text: &str, recipe: &Recipe) {
         let program = parse_program(text, name).unwrap();
         let file = GraphFile { program, recipe: Some(recipe.clone()), weights: Weights::None };
         file.write(self.path(&format!("{name}.graph"))).unwrap();

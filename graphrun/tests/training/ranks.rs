@@ -4,6 +4,53 @@ use crate::kills::{STEPS, count, stream, undisturbed};
 use crate::place::{Place, Ran, send, wait_until};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use wengert::GraphFile;
+
+/// Linear regression by 1024 columns of weights, whose sum is the prediction, with momentum. Its
+/// variables are large enough to be divided among ranks.
+const WIDE: &str = "\
+func @init() -> (state w: f32[3,1024], state m: f32[3,1024]) {
+  %0: f32[3,1024] = constant {value=f32[3,1024] 0.0}
+  return %0, %0
+}
+
+func @step(%x: f32[B,3], %y: f32[B], state %w: f32[3,1024], state %m: f32[3,1024]) \
+  -> (loss: f32[], state w: f32[3,1024], state m: f32[3,1024]) {
+  %h: f32[B,1024] = dot_general %x, %w {contract=[[1],[0]]}
+  %p: f32[B] = reduce_sum %h {axes=[1]}
+  %e: f32[B] = sub %p, %y
+  %s: f32[B] = mul %e, %e
+  %loss: f32[] = reduce_sum %s {axes=[0]}
+  %b: f32[B,1024] = broadcast_in_dim %e {dims=[0], shape=[B,1024]}
+  %g: f32[3,1024] = dot_general %x, %b {contract=[[0],[0]]}
+  %r: f32[] = constant {value=f32[] 0.0000625}
+  %rs: f32[3,1024] = broadcast_in_dim %r {dims=[], shape=[3,1024]}
+  %d: f32[3,1024] = mul %g, %rs
+  %half: f32[] = constant {value=f32[] 0.5}
+  %hs: f32[3,1024] = broadcast_in_dim %half {dims=[], shape=[3,1024]}
+  %old: f32[3,1024] = mul %m, %hs
+  %next: f32[3,1024] = add %old, %d
+  %n: f32[3,1024] = sub %w, %next
+  return %loss, %n, %next
+}
+
+func @loss(%x: f32[B,3], %y: f32[B], param %w: f32[3,1024]) -> (loss: f32[]) {
+  %h: f32[B,1024] = dot_general %x, %w {contract=[[1],[0]]}
+  %p: f32[B] = reduce_sum %h {axes=[1]}
+  %e: f32[B] = sub %p, %y
+  %s: f32[B] = mul %e, %e
+  %loss: f32[] = reduce_sum %s {axes=[0]}
+  return %loss
+}
+";
+
+/// A place with [`WIDE`] as `wide.graph`, trained as `model.graph` is.
+fn wide() -> Place {
+    let place = Place::new();
+    let recipe = GraphFile::read(place.path("model.graph")).unwrap().recipe.unwrap();
+    place.write("wide", WIDE, &recipe);
+    place
+}
 
 /// Arguments of a run in two parts.
 const DIVIDED: [&str; 4] = ["--microbatches", "2", "--threads", "1"];
@@ -37,6 +84,26 @@ fn ranks_write_the_files_of_one_process() {
     assert!(weights("both").unwrap() == weights("one").unwrap());
 }
 
+/// What ranks store in parts changes no file, and may change within a run.
+#[test]
+fn stages_of_zero_write_the_same_files() {
+    let place = wide();
+    place.train("wide.graph", "one", &DIVIDED).good();
+    let whole = place.contents("one");
+    for zero in ["1", "2", "3"] {
+        place.train("wide.graph", zero, &[&RANKS[..], &["--zero", zero]].concat()).good();
+        assert!(place.contents(zero) == whole, "ZeRO-{zero}");
+    }
+    let first = ["--zero", "3", "--steps", "30"];
+    place.train("wide.graph", "both", &[&RANKS[..], &first].concat()).good();
+    let rest = ["--zero", "1", "--resume"];
+    place.train("wide.graph", "both", &[&RANKS[..], &rest].concat()).good();
+    let weights = |folder: &str| std::fs::read(place.path(folder).join("weights.safetensors"));
+    assert!(weights("both").unwrap() == weights("one").unwrap());
+    let unknown = [&RANKS[..], &["--zero", "4"]].concat();
+    place.train("wide.graph", "unknown", &unknown).failed(2, &["--zero", "0..=3"]);
+}
+
 /// All processes of the run end, with one message, and the run goes on.
 #[test]
 fn a_rank_that_is_killed_ends_the_run() {
@@ -68,24 +135,26 @@ fn a_rank_that_is_killed_ends_the_run() {
 }
 
 /// Ranks are killed or stopped at random moments. The others end within the timeout and two
-/// seconds, and the run goes on with one rank or two, to the bits of an undisturbed run.
+/// seconds, and the run goes on with one rank or two, to the bits of an undisturbed run. What they
+/// store in parts changes from one attempt to the next.
 /// `ci/deep/kills` has more cases.
 #[test]
 fn nothing_is_lost_when_ranks_are_killed_or_stopped() {
     const TIMEOUT: u64 = 2;
-    let place = Place::new();
-    let (whole, length) = undisturbed(&place, "model.graph", &DIVIDED);
+    let place = wide();
+    let (whole, length) = undisturbed(&place, "wide.graph", &DIVIDED);
     let mut stream = stream(7);
     let timeout = TIMEOUT.to_string();
     let (mut runs, mut ended) = (0, 0);
     for n in 0..count(6) {
         let folder = format!("ranks{runs}");
         let mut arguments = RANKS.to_vec();
-        arguments.extend(["--rank-timeout", &timeout, "--steps", STEPS]);
+        let zero = (n % 4).to_string();
+        arguments.extend(["--rank-timeout", &timeout, "--steps", STEPS, "--zero", &zero]);
         if !place.checkpoints(&folder).is_empty() {
             arguments.push("--resume");
         }
-        let mut child = place.training("model.graph", &folder, &arguments).spawn().unwrap();
+        let mut child = place.training("wide.graph", &folder, &arguments).spawn().unwrap();
         wait_until("the ranks", || {
             children(&child).len() == 2 || child.try_wait().unwrap().is_some()
         });
@@ -115,7 +184,7 @@ fn nothing_is_lost_when_ranks_are_killed_or_stopped() {
                     continue;
                 }
                 let rest = ["--steps", STEPS, "--resume"];
-                place.train("model.graph", &folder, &[&DIVIDED[..], &rest].concat()).good();
+                place.train("wide.graph", &folder, &[&DIVIDED[..], &rest].concat()).good();
             }
             _ => panic!("{ran:?}"),
         }

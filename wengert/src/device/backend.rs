@@ -69,7 +69,7 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// Error: the device joins no ranks.
     fn join(&self, _: World) -> Result<Arc<dyn Backend>> {
-        Err(Diagnostic::new("only the CPU joins ranks").help("open the session on `cpu`"))
+        Err(Diagnostic::new("only the CPU joins ranks").help("use the device `cpu`"))
     }
 
     /// An empty store in the memory where the device keeps variables.
@@ -92,7 +92,7 @@ pub trait PreparedFunction: Send {
     ///
     /// Error: kernels are not timed on this device.
     fn measure(&mut self) -> Result<()> {
-        Err(Diagnostic::new("kernels are timed on the CPU only").help("open the session on `cpu`"))
+        Err(Diagnostic::new("kernels are timed on the CPU only").help("use the device `cpu`"))
     }
 
     /// Time of each kernel since [`measure`](Self::measure), the longest first; empty before that

@@ -17,10 +17,10 @@
 
 use super::event::Event;
 use super::weights;
+use crate::data::Arrays;
 use crate::optim::GRADIENT;
 use crate::outputs::Outputs;
 use crate::recipe::{Cadence, Recipe, qualified};
-use crate::session::Session;
 use crate::tensorboard::EventFile;
 use std::path::Path;
 use wengert_core::Result;
@@ -51,25 +51,18 @@ fn code(text: &str) -> String {
 #[derive(Debug)]
 pub(super) struct Board {
     events: EventFile,
-    pub histograms: Cadence,
 }
 
 impl Board {
     /// A new file in a run's folder; `after` is the number of steps done before.
-    pub fn open(
-        folder: &Path,
-        program: &Program,
-        recipe: &Recipe,
-        after: u64,
-        choice: TensorBoard,
-    ) -> Result<Board> {
+    pub fn open(folder: &Path, program: &Program, recipe: &Recipe, after: u64) -> Result<Board> {
         let mut events = EventFile::create(folder, after + 1)?;
         if after == 0 {
             events.text(0, "recipe", &code(&recipe.to_string()))?;
             events.graph(program.get(&recipe.step.function)?)?;
         }
         events.flush()?;
-        Ok(Board { events, histograms: choice.histograms })
+        Ok(Board { events })
     }
 
     /// Adds the numbers of an event.
@@ -108,17 +101,17 @@ impl Board {
     }
 
     /// Adds the distributions of the model's variables after a step, and those of the gradients
-    /// among its outputs.
+    /// among its outputs. `variables` are all that there are.
     pub fn distributions(
         &mut self,
         step: u64,
-        session: &Session,
+        variables: &Arrays,
         outputs: &Outputs,
         program: &Program,
         recipe: &Recipe,
     ) -> Result<()> {
         let of_model = weights::of_model(program, recipe);
-        for (path, value) in &session.variables()? {
+        for (path, value) in variables {
             let is_float = value.dtype().is_float();
             if is_float && (of_model.is_empty() || of_model.contains(path.as_str())) {
                 self.events.histogram(step, &format!("parameters/{path}"), value)?;

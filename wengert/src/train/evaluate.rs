@@ -5,6 +5,7 @@ use super::check_data::DataChecks;
 use super::folder::{Output, diverged};
 use super::functions::Function;
 use super::metrics::{Accumulator, Batch, Confusion, Measured};
+use super::shards::Stored;
 use super::weights::variables;
 use super::{Options, TrainError};
 use crate::data::source::Source;
@@ -74,6 +75,11 @@ impl<'a> Evaluation<'a> {
         evaluations
             .map(|(set, e)| Evaluation::new(set, e, program, recipe, data, options))
             .collect()
+    }
+
+    /// From now on, variables are stored so.
+    pub(super) fn store(&mut self, stored: &Stored<'a>) {
+        self.function.store(stored);
     }
 
     /// Number of examples.

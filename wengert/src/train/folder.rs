@@ -7,8 +7,8 @@ use super::log::Log;
 use super::watch::Watch;
 use super::{Event, Options, SetData, TrainError, WEIGHTS, weights};
 use crate::atomic::cannot;
-use crate::data::safetensors;
 use crate::data::source::Source;
+use crate::data::{Arrays, safetensors};
 use crate::format::{codec, v1};
 use crate::recipe::{Cadence, FinalWeights, Length, Recipe};
 use crate::session::Session;
@@ -49,7 +49,7 @@ pub(super) fn begin<'a>(
     weights::initialize(session, program, recipe, options, observe)?;
     let mut output =
         Output { folder, lock, log, board: None, last, newest: None, best: Vec::new() };
-    output.checkpoint(session, &progress, &mut |_| {})?;
+    output.checkpoint(&session.variables()?, &progress, &mut |_| {})?;
     Ok((progress, Some(output)))
 }
 
@@ -171,19 +171,15 @@ impl Output<'_> {
         self.board.as_mut().map_or(Ok(()), |board| board.observe(event))
     }
 
-    /// Writes a checkpoint, unless one of this step exists.
+    /// Writes a checkpoint of all variables.
     pub(super) fn checkpoint(
         &mut self,
-        session: &Session,
+        variables: &Arrays,
         progress: &Progress,
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
         self.lock.check()?;
-        if self.newest.as_ref().is_some_and(|(step, _)| *step == progress.step) {
-            return Ok(());
-        }
         let _span = tracing::debug_span!("checkpoint", number = progress.step).entered();
-        let variables = session.variables()?;
         if let Some((name, _)) = variables.iter().find(|(_, value)| has_nan(value)) {
             let what = format!("variable `{name}` has a NaN after step {}", progress.step);
             return Err(diverged(what, super::ADVICE.into(), Some(self)));
@@ -191,7 +187,7 @@ impl Output<'_> {
         self.log.flush()?;
         let watch = Watch { previous: self.best.clone(), ..progress.watch.clone() };
         let written = Progress { watch, ..progress.clone() };
-        let path = checkpoint::write(self.folder, &variables, &written, self.last)?;
+        let path = checkpoint::write(self.folder, variables, &written, self.last)?;
         self.best = written.watch.best_steps();
         observe(Event::Checkpoint { step: progress.step, path: &path });
         self.newest = Some((progress.step, path));
@@ -203,10 +199,10 @@ impl Output<'_> {
         self.newest.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Writes the trained model.
+    /// Writes the trained model. `variables` are those after the last step.
     pub(super) fn weights(
         &self,
-        session: &Session,
+        variables: Arrays,
         program: &Program,
         recipe: &Recipe,
         progress: &Progress,
@@ -215,7 +211,7 @@ impl Output<'_> {
         let wanted = weights::of_model(program, recipe);
         let mut variables = match (recipe.monitoring.kept.weights, progress.watch.best.first()) {
             (FinalWeights::Best, Some((step, _))) => checkpoint::variables(self.folder, *step)?,
-            (FinalWeights::Best, None) | (FinalWeights::Last, _) => session.variables()?,
+            (FinalWeights::Best, None) | (FinalWeights::Last, _) => variables,
         };
         if !wanted.is_empty() {
             variables.retain(|name, _| wanted.contains(name.as_str()));

@@ -1,12 +1,13 @@
 //! The functions that training runs, compiled for each batch size that occurs.
 
 use super::ranks::Ranks;
+use super::shards::Stored;
 use crate::data::spec;
 use crate::outputs::Outputs;
 use crate::session::{Compiled, Session};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use wengert_core::graph::{InputRole, Program};
+use wengert_core::graph::{self, InputRole, Program};
 use wengert_core::{Binding, Literal, Location, Result};
 
 /// A function that is compiled once for every number of examples that occurs.
@@ -14,6 +15,7 @@ pub(super) struct Function<'a> {
     program: &'a Program,
     name: &'a str,
     ranks: Ranks<'a>,
+    stored: Stored<'a>,
     compiled: BTreeMap<Option<usize>, Compiled>,
     compiling: Duration,
 }
@@ -25,7 +27,23 @@ impl<'a> Function<'a> {
 
     /// A function of which each of the ranks computes a part.
     pub(super) fn among(program: &'a Program, name: &'a str, ranks: Ranks<'a>) -> Self {
-        Function { program, name, ranks, compiled: BTreeMap::new(), compiling: Duration::ZERO }
+        let (stored, compiled) = (Stored::default(), BTreeMap::new());
+        Function { program, name, ranks, stored, compiled, compiling: Duration::ZERO }
+    }
+
+    /// From now on, variables are stored so.
+    pub(super) fn store(&mut self, stored: &Stored<'a>) {
+        self.stored = stored.clone();
+        self.compiled.clear();
+    }
+
+    /// The function of this rank for the inputs of a batch, on whole variables.
+    pub(super) fn of_rank(&self, inputs: &[(&str, Literal)]) -> Result<graph::Function> {
+        let bound = self.program.get(self.name)?.bind(&self.binding(inputs)?)?;
+        match self.ranks.divides() {
+            false => Ok(bound),
+            true => self.ranks.of_rank(&bound, inputs.iter().map(|(name, _)| *name)),
+        }
     }
 
     /// The time of the last run that was spent on compilation.
@@ -69,12 +87,10 @@ impl<'a> Function<'a> {
         self.compiling = Duration::ZERO;
         if !self.compiled.contains_key(&examples) {
             let began = Instant::now();
-            let binding = self.binding(&inputs)?;
-            let compiled = match self.ranks.divides() {
-                false => session.compile(self.program, self.name, &binding)?,
+            let compiled = match self.ranks.divides() || self.stored.is_divided() {
+                false => session.compile(self.program, self.name, &self.binding(&inputs)?)?,
                 true => {
-                    let names = inputs.iter().map(|(name, _)| *name);
-                    let of_rank = self.ranks.of_rank(&function.bind(&binding)?, names)?;
+                    let of_rank = self.stored.apply(&self.of_rank(&inputs)?)?;
                     let program = Program::from_functions(vec![of_rank])?;
                     session.compile(&program, self.name, Binding::new())?
                 }

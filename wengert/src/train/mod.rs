@@ -37,6 +37,7 @@
 //!
 //! **On several ranks.** Processes may share each batch ([`Options::world`]). The recipe says into
 //! how many microbatches a batch is divided, which decides the bits; the number of ranks does not.
+//! They may store variables in parts ([`Options::sharding`]).
 //!
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
@@ -61,6 +62,7 @@ pub mod log;
 mod metrics;
 mod ranks;
 mod run;
+mod shards;
 mod watch;
 mod weights;
 
@@ -84,6 +86,7 @@ pub use event::{Event, Flow, StepRecord};
 pub use find_rate::{RateCurve, RateSearch, RateTrial, SKIPPED, find_rate};
 pub use metrics::Confusion;
 pub use watch::Watch;
+pub use wengert_compiler::ranks::Sharding;
 
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -128,6 +131,9 @@ pub struct Options<'a> {
     /// call [`train`] with the same program, recipe, data and options. Rank 0 alone has the folder,
     /// and calls `observe`.
     pub world: Option<&'a Communicator>,
+    /// What the ranks store in parts. It changes no bits. At the end the session of a rank has its
+    /// parts; checkpoints and weights are whole.
+    pub sharding: Sharding,
 }
 
 impl fmt::Debug for Options<'_> {
@@ -135,7 +141,8 @@ impl fmt::Debug for Options<'_> {
         let ranks = self.world.map_or(1, Communicator::size);
         let mut shown = f.debug_struct("Options");
         shown.field("length", &self.length).field("folder", &self.folder);
-        shown.field("resume", &self.resume).field("ranks", &ranks).finish_non_exhaustive()
+        shown.field("resume", &self.resume).field("ranks", &ranks);
+        shown.field("sharding", &self.sharding).finish_non_exhaustive()
     }
 }
 

@@ -66,9 +66,19 @@ impl<'a> Ranks<'a> {
         self.world.map_or(1, Communicator::size)
     }
 
+    /// The number of this rank.
+    pub fn rank(&self) -> usize {
+        self.world.map_or(0, Communicator::rank)
+    }
+
+    /// The communicator of all ranks; none if there is one.
+    pub fn world(&self) -> Option<&'a Communicator> {
+        self.world
+    }
+
     /// Whether this rank has the folder and the observer.
     pub fn is_first(&self) -> bool {
-        self.world.is_none_or(|world| world.rank() == 0)
+        self.rank() == 0
     }
 
     /// Whether a step is another function than the recipe's.
@@ -78,9 +88,8 @@ impl<'a> Ranks<'a> {
 
     /// This rank's part of `count` examples.
     pub fn part(&self, count: usize) -> Range<usize> {
-        let rank = self.world.map_or(0, Communicator::rank);
         let share = count / self.count();
-        rank * share..(rank + 1) * share
+        self.rank() * share..(self.rank() + 1) * share
     }
 
     /// Parts of a batch.
@@ -190,7 +199,7 @@ fn length(bytes: &[u8]) -> Vec<u8> {
     (bytes.len() as u64).to_le_bytes().to_vec()
 }
 
-fn failed(error: wengert_transport::Error) -> Diagnostic {
+pub(super) fn failed(error: wengert_transport::Error) -> Diagnostic {
     Diagnostic::of_device(error.to_string())
 }
 

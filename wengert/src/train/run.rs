@@ -1,9 +1,12 @@
 //! The loop of a run.
 //!
 //! [`Run::begin`] checks the recipe and the data, and starts the run or resumes it. [`Run::go`]
-//! repeats two rooms until the last step: [`Run::step`] computes a step and checks its numbers, and
-//! [`Run::after`] does what is due after it: histograms, evaluations, checkpoints. [`Run::end`]
-//! writes the weights.
+//! repeats three methods until the last step: [`Run::step`] computes a step and checks its numbers,
+//! [`Run::after`] does what is due after it, histograms and evaluations, and [`Run::checkpoint`]
+//! writes a checkpoint if one is due. [`Run::end`] writes the weights.
+//!
+//! Ranks call these methods together. Each of them may exchange variables that the ranks store in
+//! parts, so the ranks learn before it whether one of them has failed or has been stopped.
 
 use super::batches::{Examples, Feed, Schedule};
 use super::board::Board;
@@ -15,7 +18,8 @@ use super::folder::{Output, begin, diverged};
 use super::functions::Function;
 use super::metrics::Measured;
 use super::ranks::{Next, Ranks};
-use super::{ADVICE, Event, Options, Report, StepRecord, TrainError};
+use super::shards::Stored;
+use super::{ADVICE, Event, Options, Report, StepRecord, TrainError, weights};
 use crate::data::source::Source;
 use crate::optim::{LEAST_LOSS_SCALE, scales_loss};
 use crate::outputs::Outputs;
@@ -26,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
+use wengert_compiler::ranks::Sharding;
 use wengert_core::graph::Program;
 use wengert_core::{DType, Diagnostic, Result, diagnostic};
 
@@ -39,6 +44,7 @@ pub(super) struct Run<'a> {
     stop: &'a Cell<bool>,
     observe: &'a mut (dyn FnMut(Event<'_>) + 'a),
     ranks: Ranks<'a>,
+    stored: Stored<'a>,
     examples: Arc<Examples<'a>>,
     schedule: Schedule,
     feed: Feed<'a>,
@@ -50,6 +56,10 @@ pub(super) struct Run<'a> {
     /// Steps in all.
     total: u64,
     resumed_at: u64,
+    /// The step of the newest checkpoint, if the run has a folder.
+    checkpointed: Option<u64>,
+    /// Whether the ranks have agreed that the run ends after the current step.
+    ends: bool,
     in_epoch: InEpoch,
 }
 
@@ -113,16 +123,12 @@ impl<'a> Run<'a> {
                 .checked_mul(per_epoch)
                 .ok_or_else(|| diagnostic!("{epochs} epochs are more steps than can be counted"))?,
         };
-        let evaluations = Evaluation::all(program, recipe, data, options)?;
-        let evaluations = evaluations.into_iter().map(|evaluation| Evaluated {
-            evaluation,
-            measured: Measured::default(),
-            after: None,
-        });
-        let step = Function::among(program, &recipe.step.function, ranks);
+        let mut evaluations = Evaluation::all(program, recipe, data, options)?;
+        let mut step = Function::among(program, &recipe.step.function, ranks);
         let recorded = Recorded::of(function, &recipe.step);
         // Data that do not fit leave no folder behind.
-        step.binding(&examples.batch(&mut schedule, 0)?.inputs)?;
+        let first = examples.batch(&mut schedule, 0)?;
+        step.binding(&first.inputs)?;
         // Only rank 0 has a folder. An error there is one everywhere.
         let own = match ranks.is_first() {
             true => options,
@@ -132,9 +138,23 @@ impl<'a> Run<'a> {
         let (mut progress, mut output) = ranks.all_or_none(begun)?;
         let alike = ranks.begin_alike(session, &mut progress);
         ranks.all_or_none(alike.map_err(TrainError::from))?;
+        let mut stored = Stored::default();
+        if options.sharding != Sharding::Replicated && ranks.count() > 1 {
+            let model = weights::of_model(program, recipe);
+            stored = Stored::choose(ranks, options.sharding, &step.of_rank(&first.inputs)?, &model);
+            let divided = stored.divide(session);
+            ranks.all_or_none(divided.map_err(TrainError::from))?;
+            step.store(&stored);
+            evaluations.iter_mut().for_each(|evaluation| evaluation.store(&stored));
+        }
+        let evaluations = evaluations.into_iter().map(|evaluation| Evaluated {
+            evaluation,
+            measured: Measured::default(),
+            after: None,
+        });
         let resumed_at = progress.step;
-        if let (Some(choice), Some(output)) = (own.tensorboard, &mut output) {
-            output.board = Some(Board::open(output.folder, program, recipe, resumed_at, choice)?);
+        if let (Some(_), Some(output)) = (own.tensorboard, &mut output) {
+            output.board = Some(Board::open(output.folder, program, recipe, resumed_at)?);
         }
         if progress.step > total {
             return Err(diagnostic!("the run has {} steps, more than {total}", progress.step)
@@ -153,6 +173,7 @@ impl<'a> Run<'a> {
             stop,
             observe,
             ranks,
+            stored,
             examples,
             schedule,
             feed,
@@ -163,6 +184,8 @@ impl<'a> Run<'a> {
             progress,
             total,
             resumed_at,
+            checkpointed: options.folder.map(|_| resumed_at),
+            ends: false,
             in_epoch: InEpoch::default(),
         })
     }
@@ -178,9 +201,20 @@ impl<'a> Run<'a> {
                 }
                 Next::Interrupt => return Err(self.interrupted()),
             }
-            let done = self.step().and_then(|stepped| self.after(&stepped));
-            self.ranks.all_or_none(done)?;
+            let stepped = self.step();
+            let stepped = self.ranks.all_or_none(stepped)?;
+            self.ends = self.ranks.next(self.wants())? == Next::Stop;
+            let is_due = self.after(&stepped);
+            if self.ranks.all_or_none(is_due)? {
+                let written = self.checkpoint();
+                self.ranks.all_or_none(written)?;
+            }
         }
+        let measured = self.last_evaluations();
+        self.ranks.all_or_none(measured)?;
+        // The last step has written a checkpoint, unless the run was stopped after it.
+        let written = self.checkpoint();
+        self.ranks.all_or_none(written)?;
         let ranks = self.ranks;
         let ended = self.end();
         ranks.all_or_none(ended)
@@ -203,10 +237,10 @@ impl<'a> Run<'a> {
     /// The end of a run that is stopped from outside: a checkpoint.
     fn interrupted(&mut self) -> TrainError {
         let mut message = format!("stopped after step {} of {}", self.progress.step, self.total);
-        if let Some(output) = &mut self.output {
-            if let Err(error) = output.checkpoint(self.session, &self.progress, self.observe) {
-                return error;
-            }
+        if let Err(error) = self.checkpoint() {
+            return error;
+        }
+        if let Some(output) = &self.output {
             let newest = output.newest().map(|path| path.display().to_string()).unwrap_or_default();
             message = format!("{message} with checkpoint `{newest}`");
         }
@@ -280,28 +314,42 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether something is due after a step. Everything is due after the last one.
+    /// Whether something is due after a step. Everything is due after the last one. What the
+    /// observer of rank 0 wants counts for all ranks once they have agreed on it.
     fn is_due(&self, cadence: Cadence, stepped: &Stepped) -> bool {
-        let is_last = self.progress.step == self.total || self.stop.get() || self.stops_early();
+        let ends = self.ends || (self.ranks.count() == 1 && self.stop.get());
+        let is_last = self.progress.step == self.total || ends || self.stops_early();
         is_last || self.is_on_cadence(cadence, stepped)
     }
 
-    /// Does what is due after a step.
-    fn after(&mut self, stepped: &Stepped) -> Result<(), TrainError> {
-        let histograms = self.output.as_ref().and_then(|output| output.board.as_ref());
-        let histograms = histograms.map(|board| board.histograms);
-        if histograms.is_some_and(|cadence| self.is_due(cadence, stepped))
-            && let Some(board) = self.output.as_mut().and_then(|output| output.board.as_mut())
-        {
-            let (step, outputs) = (self.progress.step, &stepped.outputs);
-            board.distributions(step, self.session, outputs, self.program, self.recipe)?;
+    /// Does what is due after a step. Returns whether a checkpoint is.
+    fn after(&mut self, stepped: &Stepped) -> Result<bool, TrainError> {
+        let histograms = self.options.tensorboard.map(|board| board.histograms);
+        if histograms.is_some_and(|cadence| self.is_due(cadence, stepped)) {
+            let variables = self.stored.whole(self.session)?;
+            if let Some(board) = self.output.as_mut().and_then(|output| output.board.as_mut())
+                && let Some(variables) = variables
+            {
+                let (step, outputs) = (self.progress.step, &stepped.outputs);
+                board.distributions(step, &variables, outputs, self.program, self.recipe)?;
+            }
         }
         let is_best = self.evaluate_due(stepped)?;
-        if (is_best || self.is_due(self.recipe.checkpoint, stepped))
-            && let Some(output) = &mut self.output
-        {
-            output.checkpoint(self.session, &self.progress, self.observe)?;
+        Ok(is_best || self.is_due(self.recipe.checkpoint, stepped))
+    }
+
+    /// Writes a checkpoint to the run's folder, unless one of this step exists.
+    fn checkpoint(&mut self) -> Result<(), TrainError> {
+        let step = self.progress.step;
+        if self.checkpointed.is_none_or(|newest| newest == step) {
+            return Ok(());
         }
+        if let (Some(variables), Some(output)) =
+            (self.stored.whole(self.session)?, &mut self.output)
+        {
+            output.checkpoint(&variables, &self.progress, self.observe)?;
+        }
+        self.checkpointed = Some(step);
         Ok(())
     }
 
@@ -355,8 +403,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Writes the results.
-    fn end(mut self) -> Result<Report, TrainError> {
+    /// The evaluations after the last step.
+    fn last_evaluations(&mut self) -> Result<(), TrainError> {
         for number in 0..self.evaluations.len() {
             if self.evaluations[number].after != Some(self.progress.step) {
                 // No step was left, or the run was stopped after the evaluations of its last step;
@@ -364,6 +412,11 @@ impl<'a> Run<'a> {
                 self.evaluate(number)?;
             }
         }
+        Ok(())
+    }
+
+    /// Writes the results.
+    fn end(mut self) -> Result<Report, TrainError> {
         let watch = &self.progress.watch;
         if self.stops_early()
             && self.progress.step < self.total
@@ -374,10 +427,12 @@ impl<'a> Run<'a> {
             let event = Event::EarlyStop { step, watched, waited, best, best_step };
             report(event, &mut self.output, self.observe)?;
         }
-        if let Some(mut output) = self.output {
-            // The last step has written a checkpoint, unless the run was stopped after it.
-            output.checkpoint(self.session, &self.progress, self.observe)?;
-            output.weights(self.session, self.program, self.recipe, &self.progress)?;
+        let variables = match self.options.folder {
+            Some(_) => self.stored.whole(self.session)?,
+            None => None,
+        };
+        if let (Some(output), Some(variables)) = (self.output, variables) {
+            output.weights(variables, self.program, self.recipe, &self.progress)?;
         }
         let mut metrics = Vec::new();
         for Evaluated { evaluation, measured, .. } in self.evaluations {

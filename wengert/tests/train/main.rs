@@ -6,6 +6,7 @@ mod find_rate;
 mod monitoring;
 mod ranks;
 mod scaled;
+mod shards;
 mod streamed;
 
 use std::path::Path;

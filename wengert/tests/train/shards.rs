@@ -1,0 +1,200 @@
+//! Ranks that store variables in parts: they have the bits of one rank, and write its files.
+
+use super::{contents, data, recipe};
+use std::path::Path;
+use std::time::Duration;
+use wengert::Differentiable;
+use wengert::data::Arrays;
+use wengert::nn::Linear;
+use wengert::operators::value_and_grad;
+use wengert::optim::{AdamW, clip_by_global_norm};
+use wengert::recipe::{LastBatch, Length, Recipe};
+use wengert::train::{Event, Flow, Options, Sharding, TensorBoard, TrainError, train};
+use wengert::transport::{Communicator, shared};
+use wengert::{DType, Device, DeviceOptions, Dim, Program, Session, Tensor, TensorType};
+
+/// A layer with weights that are divided, and others that are too small.
+#[derive(Differentiable)]
+struct Model {
+    hidden: Linear,
+    out: Linear,
+}
+
+impl Model {
+    fn new() -> Self {
+        Model { hidden: Linear::new(3, 1024), out: Linear::new(1024, 1) }
+    }
+
+    fn error(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        self.out.call(&self.hidden.call(x).tanh()).reshape([Dim::from("B")]) - y
+    }
+}
+
+/// A step of AdamW, of a gradient that is clipped on request.
+fn program(clips: bool) -> Program {
+    let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
+    let y = || TensorType::new(DType::F32, [Dim::from("B")]);
+    let mut program = Program::new();
+    program
+        .function("step", |f| {
+            let (x, y) = (f.input("x", x()), f.input("y", y()));
+            let model = f.state("model", Model::new());
+            let (loss, gradient) =
+                value_and_grad(&model, |m| m.error(&x, &y).square().sum() * 0.125);
+            let gradient = if clips { clip_by_global_norm(&gradient, 1.0).0 } else { gradient };
+            AdamW::new(1e-3).step(f, &model, &gradient);
+            f.output("loss", loss);
+        })
+        .unwrap();
+    program
+        .function("evaluate", |f| {
+            let (x, y) = (f.input("x", x()), f.input("y", y()));
+            let model = f.param("model", Model::new());
+            f.output("squares", model.error(&x, &y).square().sum());
+        })
+        .unwrap();
+    program
+}
+
+fn divided(steps: u64) -> Recipe {
+    let mut recipe = recipe();
+    recipe.microbatches = 4;
+    recipe.batches.last = LastBatch::Drop;
+    recipe.length = Length::Steps(steps);
+    recipe
+}
+
+/// What a run is.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    program: &'a Program,
+    sharding: Sharding,
+    ranks: usize,
+    steps: u64,
+    folder: &'a Path,
+    resume: bool,
+    /// The observer ends the run after this step.
+    stop_after: Option<u64>,
+}
+
+impl Case<'_> {
+    fn on_rank(&self, world: Option<&Communicator>) -> Result<Arrays, TrainError> {
+        let one = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+        let mut session = Session::open_with(Device::Cpu, &one)?;
+        let options = Options {
+            world,
+            folder: Some(self.folder),
+            resume: self.resume,
+            sharding: self.sharding,
+            tensorboard: Some(TensorBoard::default()),
+            ..Options::default()
+        };
+        let (recipe, data) = (divided(self.steps), data());
+        let report =
+            train(&mut session, self.program, &recipe, &data, options, &mut |event| match event {
+                Event::Step(step) if Some(step.step) == self.stop_after => Flow::Stop,
+                _ => Flow::GoOn,
+            })?;
+        assert_eq!(report.steps, self.stop_after.unwrap_or(self.steps));
+        session.variables().map_err(TrainError::from)
+    }
+
+    /// The variables of each rank at the end.
+    fn run(&self) -> Vec<Arrays> {
+        let timeout = Duration::from_secs(60);
+        let options = wengert::transport::Options { timeout, ..Default::default() };
+        let world = shared::threads(self.ranks, &options).unwrap();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = world
+                .into_iter()
+                .map(|world| scope.spawn(move || self.on_rank(Some(&world)).unwrap()))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+}
+
+/// The files of a run but for the event file, whose name and events have times.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = contents(folder);
+    files.retain(|(name, _)| !name.contains("tfevents"));
+    files
+}
+
+/// Checkpoints, log and weights are those of one rank, whatever is divided; also of a run that
+/// goes on divided otherwise.
+#[test]
+fn shards_change_no_file() {
+    for clips in [false, true] {
+        let program = program(clips);
+        let folder = tempfile::tempdir().unwrap();
+        let (sharding, ranks) = (Sharding::Replicated, 1);
+        let alone = Case {
+            program: &program,
+            sharding,
+            ranks,
+            steps: 20,
+            folder: folder.path(),
+            resume: false,
+            stop_after: None,
+        };
+        alone.run();
+        let wanted = files(folder.path());
+        for (sharding, ranks) in [
+            (Sharding::States, 2),
+            (Sharding::Gradients, 4),
+            (Sharding::Parameters, 2),
+            (Sharding::Parameters, 4),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let of_ranks = Case { sharding, ranks, folder: folder.path(), ..alone }.run();
+            assert!(files(folder.path()) == wanted, "{sharding:?} on {ranks} ranks");
+            // A rank has its part of 3 × 1024 weights, and all of 1024 + 1 small ones.
+            let states = &of_ranks[1]["adamw.m.model.hidden.weight"];
+            assert_eq!(states.shape().iter().product::<usize>(), 3 * 1024 / ranks);
+            let parts = if sharding == Sharding::Parameters { ranks } else { 1 };
+            let weights = &of_ranks[1]["model.hidden.weight"];
+            assert_eq!(weights.shape().iter().product::<usize>(), 3 * 1024 / parts);
+            assert_eq!(of_ranks[1]["model.out.bias"].shape(), [1]);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for (steps, sharding, ranks) in [
+            (6, Sharding::Parameters, 4),
+            (12, Sharding::States, 2),
+            (15, Sharding::Replicated, 1),
+            (20, Sharding::Gradients, 4),
+        ] {
+            let resume = steps > 6;
+            Case { sharding, ranks, steps, resume, folder: folder.path(), ..alone }.run();
+        }
+        let weights = |files: Vec<(String, Vec<u8>)>| {
+            files.into_iter().find(|(name, _)| name == "weights.safetensors").unwrap()
+        };
+        assert!(weights(files(folder.path())) == weights(wanted));
+    }
+}
+
+/// An observer is known to rank 0 only, and what is due then needs all ranks.
+#[test]
+fn an_observer_ends_the_run_on_all_ranks() {
+    let program = program(false);
+    let run = |sharding, ranks| {
+        let folder = tempfile::tempdir().unwrap();
+        let (steps, stop_after) = (20, Some(4));
+        let folder_path = folder.path();
+        let case = Case {
+            program: &program,
+            sharding,
+            ranks,
+            steps,
+            folder: folder_path,
+            resume: false,
+            stop_after,
+        };
+        case.run();
+        files(folder.path())
+    };
+    let wanted = run(Sharding::Replicated, 1);
+    assert!(run(Sharding::Replicated, 2) == wanted);
+    assert!(run(Sharding::Parameters, 2) == wanted);
+}
