@@ -9,6 +9,7 @@
 //! An axis for which an op has no `Along` is one along which it is not independent, such as the
 //! axis of a sort.
 
+use super::regions::Inner;
 use wengert_core::call::ScatterKind;
 use wengert_core::graph::Equation;
 use wengert_core::op::collective::PReduceKind;
@@ -22,10 +23,12 @@ pub(super) enum Fate {
     Kept(usize),
     /// The result combines the results for the parts of the axis.
     Reduced(PReduceKind),
+    /// The result is the same for all parts.
+    Whole,
 }
 
 /// An op along one axis.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Along {
     /// The axis of each operand; `None` if the operand lacks it.
     pub operands: Vec<Option<usize>>,
@@ -33,11 +36,18 @@ pub(super) struct Along {
     pub results: Vec<Fate>,
     /// An operand that has to be zero, since it enters the result for each part.
     pub zero: Option<usize>,
+    /// The regions of a loop or branch.
+    pub regions: Vec<Inner>,
 }
 
 impl Along {
     fn new(operands: Vec<Option<usize>>, result: Fate) -> Self {
-        Along { operands, results: vec![result], zero: None }
+        Along { operands, results: vec![result], zero: None, regions: vec![] }
+    }
+
+    /// The numbers of the results that are the same for all parts.
+    pub fn whole(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.results.len()).filter(|i| self.results[*i] == Fate::Whole)
     }
 }
 
@@ -72,6 +82,7 @@ impl<'a> Typed<'a> {
                 operands: vec![Some(axis); self.operands.len()],
                 results: self.results.iter().map(fate).collect(),
                 zero: None,
+                regions: vec![],
             }
         };
         (0..rank).filter(|axis| !excluded.contains(axis)).map(along).collect()
@@ -180,6 +191,11 @@ impl<'a> Typed<'a> {
             }
             _ => vec![],
         }
+    }
+
+    /// How the only result is computed for a part of `axis`; `None` if it cannot be.
+    pub fn computes(&self, axis: usize, parts: usize) -> Option<Along> {
+        self.axes(parts).into_iter().find(|along| along.results == [Fate::Kept(axis)])
     }
 
     fn elementwise(&self) -> Vec<Along> {
@@ -349,6 +365,7 @@ impl<'a> Typed<'a> {
             operands: self.operands.iter().map(place).collect(),
             results: vec![Fate::Kept(0); self.results.len()],
             zero: None,
+            regions: vec![],
         }]
     }
 

@@ -17,12 +17,14 @@
 //! whole value, the *cut* along the axis of the examples. A repeated or elementwise value is
 //! computed again in the smaller shape, from the cuts of its operands. Any other is sliced.
 
-use super::axes::{Along, Fate, Typed, extents};
+use super::axes::{Along, Fate, Typed};
+use super::mixing::Mixing;
+use super::regions::State;
 use std::collections::{BTreeMap, BTreeSet};
-use wengert_core::graph::{Body, Equation, Function, ValueId, print_equations};
+use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
 use wengert_core::op::collective::PReduceKind;
-use wengert_core::{Diagnostic, Op, Result};
+use wengert_core::{Op, Result};
 
 /// A value, and the axis along which a microbatch takes its part.
 pub(super) type Part = (ValueId, usize);
@@ -68,19 +70,19 @@ pub(super) fn examples(function: &Function, batch: &[usize], parts: usize) -> Re
     let definitions = body.definitions();
     let mut stages = vec![];
     for (at, equation) in body.equations.iter().enumerate() {
-        let of: Vec<Option<usize>> = equation.operands.iter().map(|v| axis[*v]).collect();
         let own = equation.operands.iter().map(|v| stage[*v]).max().unwrap_or(0);
         equation.results.iter().for_each(|v| stage[*v] = own);
-        if of.iter().all(Option::is_none) {
+        if equation.operands.iter().all(|v| axis[*v].is_none()) {
             along.push(None);
             continue;
         }
+        let state = |value: &ValueId| match axis[*value] {
+            Some(axis) => State::ByExample(axis),
+            None if is_zero(body, &definitions, *value) => State::Zero,
+            None => State::Whole,
+        };
+        let of: Vec<State> = equation.operands.iter().map(state).collect();
         let found = Mixing { function, body, equation }.along(&of, parts)?;
-        if let Some(operand) = found.zero
-            && !is_zero(body, &definitions, equation.operands[operand])
-        {
-            return Err(Mixing { function, body, equation }.onto(operand));
-        }
         while stages.len() <= own {
             stages.push(Stage::default());
         }
@@ -92,6 +94,7 @@ pub(super) fn examples(function: &Function, batch: &[usize], parts: usize) -> Re
                     stage[*result] = own + 1;
                     stages[own].partial.push((*result, *kind));
                 }
+                Fate::Whole => {}
             }
         }
         along.push(Some(found));
@@ -178,11 +181,7 @@ fn again(body: &Body, equation: &Equation, axis: usize, parts: usize) -> Option<
             equation.op,
             Op::BroadcastInDim(_) | Op::Iota(_) | Op::Constant(_) | Op::Permute(_) | Op::Reshape(_)
         );
-    if !cheap || equation.results.len() != 1 {
-        return None;
-    }
-    let all = Typed::of(body, equation).axes(parts);
-    all.into_iter().find(|along| along.results == [Fate::Kept(axis)])
+    if cheap { Typed::of(body, equation).computes(axis, parts) } else { None }
 }
 
 /// Whether a value is known to be zero.
@@ -197,81 +196,5 @@ fn is_zero(body: &Body, definitions: &IdVec<ValueId, Option<usize>>, mut value: 
             }
             _ => return false,
         }
-    }
-}
-
-/// An equation whose treatment of the axis of examples is looked for.
-struct Mixing<'a> {
-    function: &'a Function,
-    body: &'a Body,
-    equation: &'a Equation,
-}
-
-impl Mixing<'_> {
-    /// How the equation treats the axes of examples of its operands.
-    fn along(&self, of: &[Option<usize>], parts: usize) -> Result<Along> {
-        let all = Typed::of(self.body, self.equation).axes(parts);
-        let fits = |along: &&Along| {
-            of.iter().zip(&along.operands).all(|(of, place)| of.is_none() || of == place)
-        };
-        if let Some(found) = all.iter().find(fits) {
-            return Ok(found.clone());
-        }
-        let alone = |k: usize| all.iter().any(|along| along.operands[k] == of[k]);
-        let places = || (0..of.len()).filter(|k| of[*k].is_some());
-        let Some(k) = places().find(|k| !alone(*k)) else {
-            let listed: Vec<String> = places()
-                .map(|k| format!("axis {} of operand {k}", of[k].expect("it has an axis")))
-                .collect();
-            return Err(self
-                .error(format!(
-                    "combines different examples: they are along {}",
-                    listed.join(" and ")
-                ))
-                .help(
-                    "let it combine values of one example, with the examples along one axis of all \
-                 operands",
-                ));
-        };
-        let (axis, ty) = (of[k].expect("it has an axis"), self.body.ty(self.equation.operands[k]));
-        Err(self.mixes(axis, k, &ty.to_string()))
-    }
-
-    fn mixes(&self, axis: usize, operand: usize, ty: &str) -> Diagnostic {
-        if !self.equation.regions.is_empty() {
-            return self
-                .error(format!(
-                    "has regions, and operand {operand}, {ty}, has the examples along axis {axis}"
-                ))
-                .help("write the loop out, or keep values by example out of it");
-        }
-        let extent = extents(self.body.ty(self.equation.operands[operand]))[axis];
-        self.error(format!(
-            "mixes the examples, which are along axis {axis}, of extent {extent}, of operand \
-             {operand}, {ty}"
-        ))
-        .help(
-            "let it act on each example alone, along other axes, or combine the examples by sums, \
-             means, maxima or minima over the batch; or do not name the input as one of examples",
-        )
-    }
-
-    /// The error of a scatter onto values that are not zero.
-    fn onto(&self, operand: usize) -> Diagnostic {
-        self.error(format!(
-            "adds updates of all examples onto operand {operand}, which is not known to be zero, \
-             so each microbatch would add it once more"
-        ))
-        .help("scatter onto zeros, and add the operand to the result")
-    }
-
-    fn error(&self, problem: String) -> Diagnostic {
-        let numbered = self.function.numbered();
-        let number = numbered.iter().position(|n| std::ptr::eq(n.equation, self.equation));
-        let texts = print_equations(self.function);
-        let text = number.and_then(|n| texts.get(n)).map_or("", |text| text.trim());
-        let (name, op) = (&self.function.name, self.equation.op.name());
-        let at = self.function.locations.origin(self.equation.location).clone();
-        Diagnostic::new(format!("@{name}: `{op}` {problem}, in the equation `{text}`")).at(at, op)
     }
 }

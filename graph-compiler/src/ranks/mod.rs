@@ -38,14 +38,20 @@
 //! An output with a value for each example has those of the rank's examples, and varies over the
 //! axis of the mesh. A state must not depend on the rank, so a state with a value for each example
 //! is an error, and so is an op that mixes examples otherwise: a sort of the batch, a softmax along
-//! it. So far, a loop or branch with values by example is an error too.
+//! it. Loops and branches take the same way for all examples.
 //!
-//! The parts are [`axes`] (ops along one axis), [`examples`] (the analysis) and [`rewrite`].
+//! The parts are [`axes`] (ops along one axis), [`examples`] (the analysis), [`control`] (that of
+//! loops and branches, by their [`regions`]) and [`rewrite`] (by equations that [`divide`] makes).
 //! [`Shards`] then divides the variables among the ranks.
 
 mod axes;
+mod control;
+mod divide;
 mod examples;
+mod mixing;
+mod partial;
 mod refuse;
+mod regions;
 mod rewrite;
 mod shards;
 

@@ -1,7 +1,8 @@
 //! The function of one rank: loops over its microbatches, and collectives.
 
 use super::DataParallel;
-use super::axes::{Along, Fate, Typed};
+use super::axes::{Along, Fate};
+use super::divide::Divide;
 use super::examples::{Examples, Part, Stage};
 use crate::autodiff::function::Maker;
 use crate::autodiff::{record, unpoisoned};
@@ -10,7 +11,7 @@ use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Function, ValueId};
 use wengert_core::op::collective::{PReduce, PReduceKind};
 use wengert_core::op::{Binary, Scan};
-use wengert_core::{Dim, Location, Mesh, Op, Result, Tensor, TensorType};
+use wengert_core::{Dim, Location, Mesh, Result, Tensor, TensorType};
 
 /// The extents of nested loops over `parts` microbatches, outermost first. Each loop adds what
 /// its steps give in a balanced tree, so the nest is the tree of `psum` over `parts` operands:
@@ -67,20 +68,26 @@ impl Rewrite<'_> {
         let mut values: BTreeMap<ValueId, Tensor> = BTreeMap::new();
         values.extend(body.inputs.iter().copied().zip(inputs.iter().cloned()));
         let last = self.examples.stage.iter().map(|(_, stage)| *stage).max().unwrap_or(0);
-        // The whole equations of each stage.
-        let mut whole: Vec<Vec<&Equation>> = vec![vec![]; last + 1];
+        // The equations of each stage that have whole results.
+        let mut whole: Vec<Vec<(&Equation, &Option<Along>)>> = vec![vec![]; last + 1];
         for (equation, along) in body.equations.iter().zip(&self.examples.along) {
-            if along.is_none() {
-                let stage = equation.results.first().map_or(0, |v| self.examples.stage[*v]);
-                whole[stage].push(equation);
+            let stage = |value: &ValueId| self.examples.stage[*value];
+            let place = match along {
+                None => Some(equation.results.first().map_or(0, stage)),
+                Some(along) => along.whole().next().map(|i| stage(&equation.results[i])),
+            };
+            if let Some(place) = place {
+                whole[place].push((equation, along));
             }
         }
+        let divide = Divide { scope: &scope, microbatches: self.options.microbatches };
         for (number, equations) in whole.into_iter().enumerate() {
-            for equation in equations {
-                let operands = equation.operands.iter().map(|v| values[v].clone());
-                let operands: Vec<Tensor> = operands.collect();
-                let results = emit(&scope, equation, equation.op.clone(), &operands)?;
-                values.extend(equation.results.iter().copied().zip(results));
+            for (equation, along) in equations {
+                let results = {
+                    let value = |value: ValueId| values[&value].clone();
+                    divide.whole(equation, along.as_ref(), &value)?
+                };
+                values.extend(results);
             }
             if let Some(stage) = self.examples.stages.get(number)
                 && !stage.equations.is_empty()
@@ -146,19 +153,16 @@ impl Rewrite<'_> {
     ) -> Result<BTreeMap<ValueId, Tensor>> {
         let body = &self.function.body;
         let definitions = body.definitions();
-        let microbatches = self.options.microbatches;
+        let divide = Divide { scope, microbatches: self.options.microbatches };
         let mut parts: BTreeMap<Part, Tensor> = BTreeMap::new();
         parts.extend(stage.given.iter().copied().zip(given.iter().cloned()));
         let mut partial: BTreeMap<ValueId, Tensor> = BTreeMap::new();
         let emit_part = |equation: &Equation, along: &Along, parts: &BTreeMap<Part, Tensor>| {
-            let operand = |(value, axis): (&ValueId, &Option<usize>)| match axis {
-                Some(axis) => parts[&(*value, *axis)].clone(),
-                None => values[value].clone(),
+            let value = |value: ValueId, axis: Option<usize>| match axis {
+                Some(axis) => parts[&(value, axis)].clone(),
+                None => values[&value].clone(),
             };
-            let operands = equation.operands.iter().zip(&along.operands).map(operand);
-            let operands: Vec<Tensor> = operands.collect();
-            let op = Typed::of(body, equation).part(along, microbatches);
-            emit(scope, equation, op, &operands)
+            divide.equation(body, equation, along, &value)
         };
         for (part, along) in &stage.cuts {
             let at = definitions[part.0].expect("an equation computes it");
@@ -175,6 +179,7 @@ impl Rewrite<'_> {
                     Fate::Kept(axis) => {
                         parts.insert((*value, *axis), result);
                     }
+                    Fate::Whole => {}
                     Fate::Reduced(kind) => {
                         let result = scope.derived(equation.location, RULE, || {
                             result.convert(result.dtype().wide())
@@ -212,13 +217,7 @@ impl Rewrite<'_> {
         if ranks == 1 {
             return Ok(x.clone());
         }
-        let part = part_of(x.ty(), axis, ranks);
-        let extent = part.shape[axis].as_extent().expect("the function is bound");
-        let zero = Tensor::constant(0i32);
-        let start = Tensor::axis_index(self.axis()) * extent as i64;
-        let starts: Vec<&Tensor> =
-            (0..x.rank()).map(|a| if a == axis { &start } else { &zero }).collect();
-        let x = x.dynamic_slice(&starts, part.shape.clone());
+        let x = part_of_rank(x, axis, &[self.axis()], ranks);
         unpoisoned([&x])?;
         Ok(x)
     }
@@ -227,23 +226,26 @@ impl Rewrite<'_> {
 /// The rule of locations of equations that the pass adds.
 const RULE: &str = "data_parallel";
 
+/// The part of a whole tensor that falls to the rank, by its position along the axes `over`.
+pub(super) fn part_of_rank(
+    x: &Tensor,
+    axis: usize,
+    over: &[impl AsRef<str>],
+    ranks: usize,
+) -> Tensor {
+    let part = part_of(x.ty(), axis, ranks);
+    let size = part.shape[axis].as_extent().expect("the function is bound");
+    let over: Vec<String> = over.iter().map(|axis| axis.as_ref().to_owned()).collect();
+    let start = Tensor::axis_index(over) * size as i64;
+    x.dynamic_slice_in_dim(&start, size, axis)
+}
+
 /// The type of one of `parts` equal parts along an axis.
 pub(super) fn part_of(ty: &TensorType, axis: usize, parts: usize) -> TensorType {
     let mut shape = ty.shape.clone();
     let extent = shape[axis].as_extent().expect("the function is bound");
     shape[axis] = Dim::from(extent / parts);
     ty.with_shape(shape)
-}
-
-/// An equation of the function with another op and operands.
-pub(super) fn emit(
-    scope: &Scope,
-    equation: &Equation,
-    op: Op,
-    operands: &[Tensor],
-) -> Result<Vec<Tensor>> {
-    let location = scope.location(equation.location);
-    Scope::emit(op, operands, equation.regions.clone(), location)
 }
 
 /// `step` for each part of `given`, tensors with the axis along which they fall into parts, in

@@ -13,7 +13,7 @@ use wengert_core::op::collective::{PReduce, PReduceKind};
 use wengert_core::{Mesh, Op};
 
 /// How an equation is computed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Way {
     /// On every rank for all elements.
     Whole,
@@ -86,7 +86,7 @@ impl Analysis {
             demand[*value].add(Demand::of(*axis));
         }
         for (equation, way) in body.equations.iter().zip(&mut ways).rev() {
-            if *way == Way::Whole {
+            if matches!(way, Way::Whole) {
                 *way = backward(body, equation, &demand, mesh, scatters);
             }
             for (i, operand) in equation.operands.iter().enumerate() {
@@ -105,7 +105,7 @@ impl Analysis {
 pub(super) fn kept(fate: Fate) -> Option<usize> {
     match fate {
         Fate::Kept(axis) => Some(axis),
-        Fate::Reduced(_) => None,
+        Fate::Reduced(_) | Fate::Whole => None,
     }
 }
 

@@ -9,7 +9,7 @@ use super::analysis::{Analysis, Way, kept};
 use crate::autodiff::function::Maker;
 use crate::autodiff::{current_scope, unpoisoned};
 use crate::ranks::axes::Typed;
-use crate::ranks::rewrite::{emit, part_of};
+use crate::ranks::rewrite::{part_of, part_of_rank};
 use std::collections::{BTreeMap, VecDeque};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Function, ValueId};
@@ -119,10 +119,10 @@ impl<'a> Values<'a> {
         });
         let operands = operands.collect::<Result<Vec<Tensor>>>()?;
         let results = match way {
-            Way::Whole => emit(self.scope, equation, equation.op.clone(), &operands)?,
+            Way::Whole => self.emit(equation, equation.op.clone(), &operands)?,
             Way::Part(along) => {
                 let op = Typed::of(&self.rewrite.function.body, equation).part(along, ranks);
-                emit(self.scope, equation, op, &operands)?
+                self.emit(equation, op, &operands)?
             }
             Way::Scatter(axis) => vec![
                 self.derived(at, || operands[0].psum_scatter_tiled(self.rewrite.over(), *axis))?,
@@ -148,7 +148,7 @@ impl<'a> Values<'a> {
     fn get(&mut self, value: ValueId, axis: Option<usize>, at: LocationId) -> Result<Tensor> {
         if let Some(equation) = self.varied.get(&value).copied() {
             let operand = self.get(equation.operands[0], None, at)?;
-            let results = emit(self.scope, equation, equation.op.clone(), &[operand])?;
+            let results = self.emit(equation, equation.op.clone(), &[operand])?;
             return Ok(results[0].clone());
         }
         let made = &self.made[&value];
@@ -170,7 +170,8 @@ impl<'a> Values<'a> {
         let found = match axis {
             None => whole.clone(),
             Some(axis) => {
-                let part = self.derived(at, || self.part_of_rank(&whole, axis))?;
+                let (over, ranks) = (self.rewrite.over(), self.rewrite.mesh.ranks());
+                let part = self.derived(at, || part_of_rank(&whole, axis, &over, ranks))?;
                 self.made.entry(value).or_default().part.get_or_insert((part.clone(), axis));
                 part
             }
@@ -184,12 +185,9 @@ impl<'a> Values<'a> {
         Ok(found)
     }
 
-    fn part_of_rank(&self, whole: &Tensor, axis: usize) -> Tensor {
-        let (ranks, over) = (self.rewrite.mesh.ranks(), self.rewrite.over());
-        let part = part_of(whole.ty(), axis, ranks);
-        let size = part.shape[axis].as_extent().expect("the function is bound");
-        let start = Tensor::axis_index(over) * size as i64;
-        whole.dynamic_slice_in_dim(&start, size, axis)
+    fn emit(&self, equation: &Equation, op: Op, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+        let location = self.scope.location(equation.location);
+        Scope::emit(op, operands, equation.regions.clone(), location)
     }
 
     fn derived(&self, at: LocationId, make: impl FnOnce() -> Tensor) -> Result<Tensor> {

@@ -2,6 +2,8 @@
 //! device.
 #![allow(clippy::unwrap_used)] // Helpers outside of `#[test]` functions unwrap too.
 
+mod control;
+
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::ranks::DataParallel;
 use wengert_compiler::vmap::operators::vmap;
