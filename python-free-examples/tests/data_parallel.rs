@@ -39,7 +39,7 @@ impl Case {
         binding: &[(&str, i64)],
         batch: &'static [&'static str],
     ) -> Case {
-        let binding = binding.iter().fold(Binding::new(), |all, (name, n)| all.with(*name, *n));
+        let binding = binding.iter().fold(Binding::new(), |all, (name, n)| all.with(name, *n));
         let step = program.get(step).unwrap().bind(&binding).unwrap();
         Case { program, step, batch, weights }
     }
