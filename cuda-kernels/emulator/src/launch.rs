@@ -50,7 +50,7 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// One for each parameter.
+    /// One for each parameter. A parameter that is an array of pointers may have a buffer for each.
     pub arguments: Vec<Argument>,
 }
 

@@ -133,6 +133,44 @@ fn labels_follow_halves_of_words() {
     run(&mut memory, 4, vec![x, buffer(a, 8, Access::Write, None, None)], blind).unwrap();
 }
 
+/// A parameter that is an array of pointers has a buffer for each, with its own rights.
+#[test]
+fn an_array_of_pointers_has_several_buffers() {
+    let text = TEXT
+        .replace(
+            ".param .u64 .ptr x, .param .u64 .ptr y",
+            ".param .u32 n, .param .align 8 .b8 p[16]",
+        )
+        .replace("ld.param.u64 %x, [x];", "mov.u64 %o, p; ld.param.u64 %x, [%o];")
+        .replace("[y];", "[%o+8];");
+    let module = Module::parse(&text).expect("it is PTX");
+    let mut memory = Memory::new();
+    let [a, b] = ["a", "b"].map(|name| memory.allocate(name, 8).unwrap());
+    memory.write(a, &[1, 0, 2, 0, 3, 0, 4, 0]).unwrap();
+    let from = buffer(a, 8, Access::Read, None, None);
+    let mut run = |arguments: &[Argument]| {
+        let n = Argument::Bytes(vec![0; 4]);
+        let launch = Launch {
+            kernel: "next".to_owned(),
+            grid: [1; 3],
+            block: [4, 1, 1],
+            dynamic_shared: 0,
+            arguments: std::iter::once(n).chain(arguments.iter().cloned()).collect(),
+        };
+        Emulator::new(Options::default()).run(&module, &launch, &mut memory)
+    };
+    run(&[from.clone(), buffer(b, 8, Access::Write, None, None)]).unwrap();
+    let fault = run(&[from.clone(), buffer(b, 8, Access::Read, None, None)]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::WriteToReadOnly, "{fault}");
+    let fault = run(&[from.clone(), buffer(b, 6, Access::Write, None, None)]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::OutOfBounds(Space::Global), "{fault}");
+    let fault = run(std::slice::from_ref(&from)).unwrap_err();
+    assert!(fault.to_string().contains("which are 2 pointers, and is given 1"), "{fault}");
+    let fault = run(&[from.clone(), from.clone(), from]).unwrap_err();
+    assert!(fault.to_string().contains("3 parameters and is given 4"), "{fault}");
+    assert_eq!(memory.read(b, 8).unwrap(), [2, 0, 3, 0, 4, 0, 5, 0]);
+}
+
 #[test]
 fn launches_are_checked() {
     let mut memory = Memory::new();

@@ -25,7 +25,7 @@ use crate::count::Collector;
 use crate::decode::program::{Constant, Operand, Program};
 use crate::launch::{Access, Argument, Launch, Options, Statistics};
 use crate::memory::{ADDRESS_BITS, Memory, stored_label};
-use crate::module::{Kernel, Module};
+use crate::module::{Kernel, Module, Parameter};
 use crate::sanitize::race::RaceTable;
 use crate::sanitize::{Fault, FaultKind};
 use crate::semantics::rows::{Doubles, WARP, Words};
@@ -275,20 +275,45 @@ impl Emulator {
 
 type Arguments = (Vec<u8>, Vec<Region>, Vec<String>);
 
-/// Lays out the arguments, and makes a region of each buffer.
-fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Arguments, String> {
-    let wanted = kernel.parameters();
-    if wanted.len() != launch.arguments.len() {
-        let given = launch.arguments.len();
+/// The parameter of each argument, and whether it is the first of the parameter. A parameter that
+/// is an array of pointers has an argument for each, if they are buffers.
+fn wanted<'k>(
+    kernel: &'k Kernel,
+    given: &[Argument],
+) -> Result<Vec<(&'k Parameter, bool)>, String> {
+    let mut wanted = Vec::new();
+    for parameter in kernel.parameters() {
+        let pointers = parameter.bytes as usize / 8;
+        let rest = given.iter().skip(wanted.len()).take(pointers);
+        let buffers = rest.take_while(|a| matches!(a, Argument::Buffer { .. })).count();
+        let is_array = parameter.bytes.is_multiple_of(8) && buffers > 0;
+        if is_array && buffers < pointers {
+            return Err(format!(
+                "`{}` has {} bytes, which are {pointers} pointers, and is given {buffers}",
+                parameter.name, parameter.bytes
+            ));
+        }
+        wanted.extend((0..if is_array { pointers } else { 1 }).map(|n| (parameter, n == 0)));
+    }
+    if wanted.len() != given.len() {
         return Err(format!(
-            "the kernel has {} parameters and is given {given} arguments",
-            wanted.len()
+            "the kernel has {} parameters and is given {} arguments",
+            wanted.len(),
+            given.len()
         ));
     }
+    Ok(wanted)
+}
+
+/// Lays out the arguments, and makes a region of each buffer.
+fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Arguments, String> {
+    let wanted = wanted(kernel, &launch.arguments)?;
     let (mut bytes, mut regions, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut untagged = Vec::new();
-    for (parameter, argument) in wanted.iter().zip(&launch.arguments) {
-        bytes.resize(bytes.len().next_multiple_of(parameter.align as usize), 0);
+    for ((parameter, is_first), argument) in wanted.into_iter().zip(&launch.arguments) {
+        if is_first {
+            bytes.resize(bytes.len().next_multiple_of(parameter.align as usize), 0);
+        }
         match argument {
             Argument::Bytes(data) => {
                 if data.len() as u64 != parameter.bytes {
@@ -303,7 +328,7 @@ fn arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<Argume
                 bytes.extend_from_slice(data);
             }
             Argument::Buffer { address, bytes: size, name, access, expects, makes } => {
-                if parameter.bytes != 8 {
+                if parameter.bytes == 0 || !parameter.bytes.is_multiple_of(8) {
                     return Err(format!(
                         "`{}` has {} bytes and is no pointer",
                         parameter.name, parameter.bytes
