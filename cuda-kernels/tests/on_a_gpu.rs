@@ -94,7 +94,7 @@ fn kernels_run_captured_or_not_with_the_same_bits() {
     let Some(device) = gpu() else { return };
     let module = device.load_module(PTX, sm80()).unwrap();
     let saxpy = module.function("saxpy").unwrap();
-    assert_eq!((saxpy.parameters(), saxpy.resources().local), (4, 0));
+    assert_eq!((saxpy.arguments(), saxpy.resources().local), (4, 0));
     let n = 1000;
     let memory = device.allocate(2 << 12, "two vectors").unwrap();
     let (x, y) = (memory.address(), memory.address().offset(1 << 12));

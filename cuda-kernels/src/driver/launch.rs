@@ -1,8 +1,9 @@
 //! Launching kernels.
 //!
-//! A kernel's parameters are addresses and counters of 64 bits each. Their number is known from
-//! the PTX, and checked: the driver reads one pointer for each parameter from the argument list,
-//! whatever its length.
+//! A kernel's parameters are addresses and counters of 64 bits each, or an array of addresses.
+//! Their number is known from the PTX, and checked: the driver reads one pointer for each parameter
+//! from the argument list, and as many bytes there as the parameter has, whatever the list's
+//! length.
 //!
 //! A kernel that begins by waiting for the preceding ones may be launched before they have ended
 //! (*programmatic dependent launch*): its blocks are then in place when the last of theirs end. The
@@ -71,10 +72,10 @@ impl Device {
                 "this is a fault of the plan's kernels: please report it with the kernel's name";
             Err(DeviceError::refused(format!("launching `{name}`"), why, help))
         };
-        if arguments.len() != function.parameters() {
+        if arguments.len() != function.arguments() {
             return refused(format!(
-                "it has {} parameters, {} are given",
-                function.parameters(),
+                "it takes {} arguments, {} are given",
+                function.arguments(),
                 arguments.len()
             ));
         }
@@ -95,8 +96,9 @@ impl Device {
         context.submitting("launching a kernel")?;
         context.enter()?;
         self.allow_shared(function, shared)?;
-        let mut pointers: Vec<*mut c_void> =
-            arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast::<c_void>()).collect();
+        // The addresses of an array are neighbours here as well.
+        let pointer = |first: usize| arguments[first..].as_ptr().cast_mut().cast::<c_void>();
+        let mut pointers: Vec<*mut c_void> = function.parameters().map(pointer).collect();
         // A capture decides for every kernel, also for those that do not wait.
         let allowed = context.capturing().as_mut().is_none_or(Capturing::is_next_early);
         let early = function.waits() && allowed && context.driver.version >= EARLY_IN_GRAPHS;
@@ -118,9 +120,10 @@ impl Device {
             numAttrs: early.into(),
         };
         // SAFETY: the function lives, since its module is borrowed through it; there is a pointer
-        // to 8 bytes for each of its parameters, which the driver copies before it returns, as it
-        // does the attributes. The caller guarantees the kernel's accesses. A kernel that is
-        // launched early waits for the preceding ones before it accesses memory.
+        // to the arguments of each of its parameters, 8 bytes each, as many as the text says. The
+        // driver copies them and the attributes before it returns. The caller guarantees the
+        // kernel's accesses. A kernel that is launched early waits for the preceding ones before it
+        // accesses memory.
         let code = unsafe {
             context.driver.api.cuLaunchKernelEx(
                 &config,
@@ -243,7 +246,7 @@ mod tests {
         let module = device.load_module(PTX, sm80()).unwrap();
         let scale = module.function("scale").unwrap();
         for (grid, block, shared, arguments, says) in [
-            ([1, 1, 1], [32, 1, 1], 0, 2, "3 parameters, 2 are given"),
+            ([1, 1, 1], [32, 1, 1], 0, 2, "takes 3 arguments, 2 are given"),
             ([1, 1, 1], [32, 33, 1], 0, 3, "1 to 1024 fit"),
             ([1, 1, 1], [0, 1, 1], 0, 3, "1 to 1024 fit"),
             ([1, 1, 1], [u32::MAX, 3, 1], 0, 3, "1 to 1024 fit"),

@@ -5,8 +5,8 @@
 //! `CUDA_CACHE_MAXSIZE`, `CUDA_CACHE_DISABLE`), keyed by the text, the options, the GPU and its
 //! own version. So there is no cache here.
 //!
-//! A [`Function`] knows how many parameters its kernel declares. No other check catches a launch
-//! with too few arguments.
+//! A [`Function`] knows how many parameters its kernel declares, and how many addresses are in
+//! those that are arrays. No other check catches a launch with too few arguments.
 
 use super::context::{Device, Freed};
 use super::error::{Cause, DeviceError, Result};
@@ -35,10 +35,10 @@ struct Loaded {
 }
 
 /// Facts about a kernel, read from its text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Entry {
-    /// Number of its parameters.
-    parameters: usize,
+    /// For each parameter its number of arguments: several for an array of addresses.
+    parameters: Vec<usize>,
     /// Whether it waits for the preceding kernels itself.
     waits: bool,
 }
@@ -121,7 +121,7 @@ impl Module {
         };
         let allowed_shared =
             ask(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.into();
-        let (name, entry) = (name.to_string(), *entry);
+        let (name, entry) = (name.to_string(), entry.clone());
         Ok(Function { module: self.clone(), handle, name, entry, resources, allowed_shared })
     }
 
@@ -150,9 +150,17 @@ impl Function {
         &self.name
     }
 
-    /// Number of its parameters.
-    pub fn parameters(&self) -> usize {
-        self.entry.parameters
+    /// Number of its arguments: one for each parameter, or for each address of an array.
+    pub fn arguments(&self) -> usize {
+        self.entry.parameters.iter().sum()
+    }
+
+    /// For each parameter the number of its first argument.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = usize> {
+        self.entry.parameters.iter().scan(0, |next, count| {
+            *next += count;
+            Some(*next - count)
+        })
     }
 
     /// Whether it waits for the preceding kernels itself, so that it may be launched before they
@@ -189,7 +197,7 @@ impl Device {
     /// Compiles and loads kernels.
     ///
     /// Errors: the PTX is for a later architecture; the driver's compiler refuses it (its log is
-    /// in the error); a parameter is not a number of at most 64 bits.
+    /// in the error); a parameter is neither a number of at most 64 bits nor an array of addresses.
     pub fn load_module(&self, ptx: &str, architecture: Architecture) -> Result<Module> {
         let context = &*self.context;
         let doing = || format!("loading kernels for {}", architecture.name());
@@ -285,7 +293,12 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, Entry>, String> {
             "b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f16",
             "bf16", "f32", "f64",
         ];
+        let mut counts = Vec::with_capacity(parameters.len());
         for parameter in &parameters {
+            if let Some(count) = addresses(parameter) {
+                counts.push(count);
+                continue;
+            }
             let scalar = parameter.starts_with(".param")
                 && !parameter.contains('[')
                 && parameter
@@ -296,11 +309,21 @@ fn kernels(ptx: &str) -> Result<BTreeMap<String, Entry>, String> {
                     "kernel `{name}` has a parameter that is no number: `{parameter}`"
                 ));
             }
+            counts.push(1);
         }
         let waits = part.contains(Kernel::WAIT);
-        found.insert(name.to_string(), Entry { parameters: parameters.len(), waits });
+        found.insert(name.to_string(), Entry { parameters: counts, waits });
     }
     Ok(found)
+}
+
+/// The number of addresses of a parameter that is an array of them
+/// ([`Bundle`](crate::ptx::Bundle)).
+fn addresses(parameter: &str) -> Option<usize> {
+    let array = parameter.strip_prefix(".param .align 8 .b8 ")?;
+    let (_, bytes) = array.strip_suffix(']')?.split_once('[')?;
+    let bytes: usize = bytes.parse().ok()?;
+    (bytes > 0 && bytes.is_multiple_of(8)).then_some(bytes / 8)
 }
 
 #[cfg(test)]
@@ -336,13 +359,16 @@ pub(super) mod tests {
     #[test]
     fn kernels_and_their_parameters_are_read_from_the_text() {
         let found = kernels(PTX).unwrap();
-        let entry = |parameters| Entry { parameters, waits: false };
+        let entry = |parameters: &[usize]| Entry { parameters: parameters.into(), waits: false };
         assert_eq!(
             found.into_iter().collect::<Vec<_>>(),
-            [("nothing".into(), entry(0)), ("scale".into(), entry(3))]
+            [("nothing".into(), entry(&[])), ("scale".into(), entry(&[1; 3]))]
         );
+        let found = kernels(".entry f(.param .u64 n, .param .align 8 .b8 x[16]) {}").unwrap();
+        assert_eq!(found["f"], entry(&[1, 2]));
         for (bad, says) in [
-            (".entry f(.param .align 8 .b8 x[16])", "`.param .align 8 .b8 x[16]`"),
+            (".entry f(.param .align 8 .b8 x[12])", "`.param .align 8 .b8 x[12]`"),
+            (".entry f(.param .align 4 .b8 x[16])", "`.param .align 4 .b8 x[16]`"),
             (".entry f(.u64 x)", "`.u64 x`"),
             (".entry f", "without a body"),
             (".entry ()", "named ``"),
@@ -382,7 +408,7 @@ pub(super) mod tests {
         let found = kernels(&module.to_string()).unwrap();
         assert_eq!(found.len(), stages.len());
         for (n, stage) in stages.iter().enumerate() {
-            assert_eq!(found[&format!("stage_{n}")].parameters, stage.arguments.len());
+            assert_eq!(found[&format!("stage_{n}")].parameters.len(), stage.arguments.len());
         }
     }
 
@@ -392,7 +418,7 @@ pub(super) mod tests {
         let device = fake.device();
         let module = device.load_module(PTX, sm(80)).unwrap();
         let scale = module.function("scale").unwrap();
-        assert_eq!(scale.parameters(), 3);
+        assert_eq!(scale.arguments(), 3);
         let expected =
             Resources { registers: 32, static_shared: 1024, local: 0, max_threads: 1024 };
         assert_eq!(scale.resources(), expected);

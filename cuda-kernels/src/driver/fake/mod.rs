@@ -64,7 +64,8 @@ pub struct Launched {
 struct Function {
     module: usize,
     name: String,
-    parameters: usize,
+    /// Numbers of 64 bits of each parameter.
+    parameters: Vec<usize>,
     max_shared: c_int,
 }
 
@@ -669,7 +670,13 @@ unsafe extern "C" fn cuModuleGetFunction(
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let at = ptx.find(&format!(".entry {name}(")).ok_or(NOT_FOUND)?;
         let header = &ptx[at..at + ptx[at..].find(')').ok_or(INVALID_PTX)?];
-        let parameters = header.matches(".param").count();
+        let count = |parameter: &str| match parameter.split_once('[') {
+            Some((_, rest)) => {
+                rest[..rest.find(']').expect("it ends")].parse::<usize>().unwrap() / 8
+            }
+            None => 1,
+        };
+        let parameters = header.split(".param").skip(1).map(count).collect();
         let handle = s.handle();
         let module = module as usize;
         s.functions.insert(handle, Function { module, name, parameters, max_shared: 48 << 10 });

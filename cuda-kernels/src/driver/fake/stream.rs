@@ -405,9 +405,14 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
         if !fits || grid.contains(&0) || block.contains(&0) {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: there is a pointer to a number for each parameter of the kernel.
-        let arguments =
-            (0..found.parameters).map(|n| unsafe { *(*arguments.add(n)).cast::<u64>() }).collect();
+        let parameters = found.parameters.iter().enumerate();
+        let arguments = parameters
+            .flat_map(|(n, count)| {
+                // SAFETY: there is a pointer to the numbers of each parameter of the kernel.
+                unsafe { std::slice::from_raw_parts((*arguments.add(n)).cast::<u64>(), *count) }
+            })
+            .copied()
+            .collect();
         let name = found.name.clone();
         let kernel = s.kernels.get(&name).cloned();
         let text = s.modules.get(&found.module).cloned().ok_or(INVALID_HANDLE)?;
