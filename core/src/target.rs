@@ -100,8 +100,10 @@ pub struct Target {
     /// Whether memory is scarcer than bandwidth. If so, a large and short function of one tensor
     /// is recomputed for consumers far behind, instead of being kept.
     pub rematerializes: bool,
-    /// Whether small kernels share a launch if they do not depend on each other. If so, the bytes
-    /// of a small buffer are not used again at once, which would make the next kernel wait.
+    /// Whether kernels that do not depend on each other share a launch, if they are small or have
+    /// one code. If so, the bytes of a small buffer are not used again at once, since the next
+    /// kernel would then depend on its readers, and small updates of variables run at the end,
+    /// since they are then neighbours. Both cost memory, so a plan with a budget does neither.
     pub shares_launches: bool,
     /// Whether the bits of a row do not depend on the number of rows that are computed with it
     /// ([`Target::with_batch_invariance`]).

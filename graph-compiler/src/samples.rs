@@ -89,6 +89,17 @@ impl Sample {
         result
     }
 
+    /// The first `n` elements.
+    pub fn beginning(&mut self, read: BufferId, n: usize) -> BufferId {
+        let (of, result) = (self.elements(read), self.buffer(n));
+        let text = format!(
+            "nest @beginning(in %x: f32[{of}], out %y: f32[{n}]) {{ parallel i: {n} phase {{
+               %0: f32 = load %x[i] store %y[i], %0 }} }}"
+        );
+        self.nest(&text, &[read], &[result]);
+        result
+    }
+
     /// Two results of one kernel: the sum, and the first operand in reverse order.
     pub fn two(&mut self, a: BufferId, b: BufferId) -> [BufferId; 2] {
         let n = self.elements(a);

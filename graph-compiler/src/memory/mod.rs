@@ -66,7 +66,7 @@ pub(crate) fn plan_kernels(
     budget: Option<u64>,
     passes: Passes,
 ) -> Result<Planned<Plan>> {
-    // A budget is for what must be, and resting is not.
+    // A budget is for what must be, and sharing launches is not.
     let rests = target.shares_launches && budget.is_none();
     let plan = |part: &mut Part<'_, '_>| Ok(vec![within_budget(part, budget)?]);
     let planned = planner(kernels, target, binding, passes, rests, plan)?;
@@ -177,8 +177,8 @@ pub(crate) fn problem(
     Ok((problem, numbers.into_iter().map(|slot| slots.name(kernels, slot)).collect()))
 }
 
-/// Calls `f` with a function to plan, and completes the plans that it returns. `rests`: the bytes
-/// of small buffers rest after their last use.
+/// Calls `f` with a function to plan, and completes the plans that it returns. `rests`: memory
+/// is spent so that kernels can share launches ([`Part::rests`]).
 fn planner(
     kernels: &Kernels,
     target: &Target,

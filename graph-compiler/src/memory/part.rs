@@ -40,7 +40,8 @@ pub(crate) struct Part<'k, 't> {
     pub(super) target: &'k Target,
     pub(super) binding: &'k Binding,
     pub(super) passes: Passes,
-    /// Whether the bytes of small buffers rest after their last use.
+    /// Whether memory is spent so that kernels can share launches: the bytes of small buffers rest
+    /// after their last use, and small updates are late.
     pub(super) rests: bool,
     pub(super) nests: Nests<'t>,
     /// The planned regions of each kernel.

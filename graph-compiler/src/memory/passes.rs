@@ -62,7 +62,7 @@ pub(crate) fn schedule(part: &mut Part<'_, '_>) -> Result<()> {
     let in_place: Vec<_> =
         numbers.map(|k| slots::in_place(kernels, k, &bytes, &mut part.nests)).collect();
     let costs = Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place };
-    part.order = schedule::order(kernels, &costs);
+    part.order = schedule::order(kernels, &costs, part.rests);
     Ok(())
 }
 

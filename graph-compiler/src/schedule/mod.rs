@@ -19,9 +19,13 @@
 //! **Donated state.** The new value of a state variable can overwrite the old one only if no
 //! kernel reads the old one afterwards. So readers of the old value come before the kernel that
 //! computes the new one, wherever that makes no cycle.
+//!
+//! **Late updates.** On targets whose kernels share launches, small updates of variables move to
+//! the end of the order, as neighbours (`late`).
 
 mod cut;
 mod flow;
+mod late;
 mod ready;
 mod search;
 mod task_graph;
@@ -53,12 +57,16 @@ pub struct Costs<'a> {
     pub in_place: &'a [Vec<(BufferId, BufferId)>],
 }
 
-/// Positions of the kernels in the order in which they run.
-pub fn order(kernels: &Kernels, costs: &Costs<'_>) -> Vec<usize> {
+/// Positions of the kernels in the order in which they run. `late`: whether small updates of
+/// variables are neighbours at the end.
+pub fn order(kernels: &Kernels, costs: &Costs<'_>, late: bool) -> Vec<usize> {
     let graph = TaskGraph::new(kernels, costs, &Dependencies::new(kernels));
     let Found { peak, order, proven } = search(&graph);
     tracing::debug!(peak, proven, "ordered");
-    order
+    match late {
+        true => late::late(kernels, &graph, order, peak),
+        false => order,
+    }
 }
 
 impl Dependencies {

@@ -1,27 +1,36 @@
 //! Orders of small functions.
 
 use super::cut::cut;
+use super::late::delay;
 use super::ready::{Rule, forward};
 use super::samples::{numbers, random};
 use super::search::by_rules;
 use super::timeline::Timeline;
 use super::*;
 use crate::samples::Sample;
+use std::collections::BTreeSet;
 
-/// Bytes of all buffers except inputs.
+/// Bytes of all buffers except inputs and new state.
 fn bytes(s: &Sample) -> IdVec<BufferId, u64> {
     let mut bytes: IdVec<BufferId, u64> =
         s.0.buffers.iter().map(|(_, b)| b.ty.bytes().unwrap() as u64).collect();
     s.0.inputs.iter().for_each(|(_, b)| bytes[*b] = 0);
+    let state = s.0.outputs.iter().filter(|(output, ..)| output.role == OutputRole::State);
+    state.for_each(|(_, _, b)| bytes[*b] = 0);
     bytes
 }
 
 /// The order of a sample's kernels, and the peaks of the given order and of this one.
 fn ordered(s: &Sample) -> (Vec<usize>, [u64; 2]) {
+    ordered_with(s, false)
+}
+
+/// The same, with late updates or without.
+fn ordered_with(s: &Sample, late: bool) -> (Vec<usize>, [u64; 2]) {
     let count = s.0.kernels.len();
     let (bytes, workspace, in_place) = (bytes(s), vec![0; count], vec![Vec::new(); count]);
     let costs = Costs { bytes: &bytes, workspace: &workspace, in_place: &in_place };
-    let order = order(&s.0, &costs);
+    let order = order(&s.0, &costs, late);
     let graph = TaskGraph::new(&s.0, &costs, &Dependencies::new(&s.0));
     assert!(graph.allows(&order));
     let given: Vec<usize> = (0..count).collect();
@@ -83,6 +92,95 @@ fn old_state_is_read_before_it_is_replaced_unless_that_is_a_circle() {
     let dependencies = Dependencies::new(&s.0);
     assert_eq!(dependencies.waits, [0, 1]);
     assert!(is_topological(&s, &ordered(&s).0));
+}
+
+/// A chain of values of `n` elements, and of each a gradient of `of` elements with which a
+/// variable is updated. The updates are in the order of the gradients.
+fn updated(n: usize, of: [usize; 3]) -> (Sample, Vec<usize>) {
+    let mut s = Sample::new();
+    let old: Vec<BufferId> =
+        (0..3).map(|k| s.input(&format!("s{k}"), InputRole::State, of[k])).collect();
+    let mut value = s.input("x", InputRole::Input, n);
+    let mut updates = Vec::new();
+    for (k, old) in old.iter().enumerate() {
+        let gradient = s.beginning(value, of[k]);
+        let new = s.sum(&[*old, gradient]);
+        updates.push(s.0.kernels.len() - 1);
+        s.output(&format!("s{k}"), OutputRole::State, new);
+        value = s.reversed(value);
+    }
+    s.output("y", OutputRole::Output, value);
+    (s, updates)
+}
+
+/// The moments of some kernels.
+fn moments(order: &[usize], kernels: &[usize]) -> Vec<usize> {
+    kernels.iter().map(|k| order.iter().position(|other| other == k).unwrap()).collect()
+}
+
+#[test]
+fn small_updates_are_neighbours_at_the_end() {
+    let (s, updates) = updated(1000, [100, 200, 300]);
+    let count = s.0.kernels.len();
+    let early = ordered_with(&s, false).0;
+    assert_ne!(moments(&early, &updates), [count - 3, count - 2, count - 1]);
+    let late = ordered_with(&s, true).0;
+    assert!(is_topological(&s, &late));
+    assert_eq!(moments(&late, &updates), [count - 3, count - 2, count - 1]);
+}
+
+/// What a large update reads is in a cache.
+#[test]
+fn a_large_update_is_where_its_operand_is_computed() {
+    const LARGE: usize = (4 << 20) / 4 + 1;
+    let (s, updates) = updated(LARGE, [100, LARGE, 100]);
+    let [early, late] = [false, true].map(|late| ordered_with(&s, late).0);
+    let count = s.0.kernels.len();
+    let place = |order: &[usize]| {
+        let k = moments(order, &updates)[1];
+        order[k - 1]
+    };
+    assert_eq!(place(&late), place(&early));
+    let ends = [updates[0], updates[2]];
+    assert_eq!(moments(&late, &ends), [count - 2, count - 1]);
+}
+
+/// Steps are delayed at most until the load would exceed the limit.
+#[test]
+fn delayed_steps_raise_no_load_above_the_limit() {
+    let mut moved = 0;
+    for seed in 0..400 {
+        let graph = random(seed, 24);
+        let order: Vec<usize> = (0..graph.steps.len()).collect();
+        let peak = graph.peak(&order);
+        let updates = order.iter().copied().filter(|k| {
+            let step = &graph.steps[*k];
+            step.writes.is_empty() && step.workspace == 0 && step.after.is_empty()
+        });
+        let updates = updates.collect();
+        for limit in [peak, peak + 10, u64::MAX / 2] {
+            let late = delay(&graph, order.clone(), &updates, limit);
+            assert!(graph.allows(&late), "seed {seed}");
+            assert!(graph.peak(&late) <= limit, "seed {seed}, limit {limit}");
+            moved += usize::from(late != order);
+            let end: BTreeSet<usize> = late[late.len() - updates.len()..].iter().copied().collect();
+            assert!(limit < u64::MAX / 2 || end == updates, "seed {seed}");
+        }
+    }
+    assert!(moved > 100, "{moved}");
+}
+
+/// Updates that would raise the peak run before.
+#[test]
+fn updates_do_not_wait_beyond_the_peak() {
+    // Two values at a time take 120 MB, each gradient 4 MB.
+    let (s, updates) = updated(15_000_000, [1_000_000; 3]);
+    let [early, late] = [false, true].map(|late| ordered_with(&s, late));
+    assert!(is_topological(&s, &late.0));
+    assert_eq!(late.1[1], early.1[1]);
+    assert_eq!(late.1[1], 120_000_000);
+    let count = s.0.kernels.len();
+    assert_ne!(moments(&late.0, &updates), [count - 3, count - 2, count - 1]);
 }
 
 #[test]
