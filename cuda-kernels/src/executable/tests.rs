@@ -401,6 +401,60 @@ fn a_run_of_no_inputs_and_outputs_waits_for_nothing() {
     fake.nothing_left();
 }
 
+/// Variables of several shapes, some of which have one kernel, some one template, and two others,
+/// are updated by one launch.
+#[test]
+fn updates_of_several_shapes_share_a_launch() {
+    const SHAPES: [(&str, usize); 7] = [
+        ("2048", 2048),
+        ("4096", 4096),
+        ("16,128", 2048),
+        ("7", 7),
+        ("1030", 1030),
+        ("2048", 2048),
+        ("3,2049", 6147),
+    ];
+    let fake = Fake::new();
+    fake.executor(emulate);
+    let device = fake.device();
+    let list = |one: &dyn Fn(usize, &str) -> String, between: &str| {
+        let all = SHAPES.iter().enumerate().map(|(n, (shape, _))| one(n, shape));
+        all.collect::<Vec<_>>().join(between)
+    };
+    let inputs = list(&|n, of| format!("%x{n}: f32[{of}], state %s{n}: f32[{of}]"), ", ");
+    let results = list(&|n, of| format!("state s{n}: f32[{of}]"), ", ");
+    let body = list(&|n, of| format!("%{n}: f32[{of}] = sub %s{n}, %x{n}"), "\n");
+    let returned = list(&|n, _| format!("%{n}"), ", ");
+    let plan =
+        compiled(&format!("func @f({inputs}) -> ({results}) {{ {body} return {returned} }}"));
+    let mut executable = CudaExecutable::new(&device, &plan, &mut Options::default()).unwrap();
+    let value = |n: usize, i: usize| (1000 * n + i) as f32;
+    let bytes = |f: &dyn Fn(usize) -> f32, count: usize| -> Vec<u8> {
+        (0..count).flat_map(|i| f(i).to_le_bytes()).collect()
+    };
+    let mut memory = Vec::new();
+    let mut given = Vec::new();
+    for (n, (_, count)) in SHAPES.iter().enumerate() {
+        let state = device.allocate(4 * *count as u64, "a variable").unwrap();
+        device.write(state.address(), &bytes(&|i| value(n, i), *count)).unwrap();
+        memory.push(state);
+        given.push(bytes(&|i| (i % 10) as f32, *count));
+    }
+    let given: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
+    let addresses: Vec<_> = memory.iter().map(Memory::address).collect();
+    executable.run(&given, &addresses).unwrap().wait().unwrap();
+    for (n, (state, (_, count))) in memory.iter().zip(SHAPES).enumerate() {
+        let mut found = vec![0; 4 * count];
+        device.read(state.address(), &mut found).unwrap();
+        assert_eq!(found, bytes(&|i| value(n, i) - (i % 10) as f32, count), "variable {n}");
+    }
+    let launches = fake.launches();
+    assert_eq!(launches.len(), 1, "{launches:?}");
+    assert!(launches[0].starts_with("bundle_0 "), "{launches:?}");
+    drop((executable, memory, device));
+    fake.nothing_left();
+}
+
 #[test]
 fn the_first_run_is_captured_where_many_follow() {
     let mut counting = Counting::new();

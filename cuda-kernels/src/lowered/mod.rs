@@ -12,8 +12,8 @@
 //! kernel also depends on which of its buffers alias (in place) and on their alignment, which
 //! differs only inside loops.
 //!
-//! **Shared launches.** Small kernels that do not depend on each other are launched together
-//! (`share`).
+//! **Shared launches.** Kernels that do not depend on each other are launched together if they are
+//! small or have one code, on targets with [`wengert_core::Target::shares_launches`] (`share`).
 //!
 //! **Followers.** A product of this crate and the nest that follows it are the same kernels. After
 //! a library's product the nest has a kernel of its own. The choice between the two is in
@@ -115,7 +115,7 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// One for each parameter.
+    /// One for each parameter, or for each address of a parameter that is an array.
     pub arguments: Vec<Place>,
 }
 

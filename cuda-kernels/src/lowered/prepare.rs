@@ -54,7 +54,9 @@ pub(super) fn prepare(
     };
     let mut resolved = resolve(plan, &mut preparing)?;
     let Preparing { mut module, mut facts, library, own, products, nest_bytes, .. } = preparing;
-    share(&mut resolved, &mut module, &mut facts);
+    if plan.target.shares_launches {
+        share(&mut resolved, &mut module, &mut facts);
+    }
     let dynamic = facts.iter().filter(|k| k.dynamic_shared > 0);
     let dynamic = dynamic.map(|k| format!("// dynamic_shared {} {}\n", k.name, k.dynamic_shared));
     Ok(LoweredPlan {

@@ -1,57 +1,117 @@
-//! Small kernels that do not depend on each other share a launch.
+//! Kernels that do not depend on each other share a launch.
 //!
 //! A launch takes a GPU some microseconds, whatever it does, and a kernel of a few blocks leaves
 //! most of the multiprocessors idle: the three projections of a token, the caches that it is
 //! written to, the updates of small parameters. Such kernels become the parts of a [`Bundle`].
 //!
-//! The kernels of a sequence are visited in order. A small kernel joins the first of the last few
-//! launches that has room, if it conflicts with no kernel from there on. Two kernels conflict if
-//! one writes memory that the other accesses. So each kernel still reads what it read before.
+//! Kernels of one [`Template`] become the parts of a bundle whatever their numbers of blocks, such
+//! as the updates of parameters. They need the same registers, so as many of their blocks are
+//! resident in the bundle as before.
+//!
+//! The kernels of a sequence are visited in order. A kernel joins the first of the last few
+//! launches that it may share, if it conflicts with no kernel from there on. Two kernels conflict
+//! if one writes memory that the other accesses. So each kernel still reads what it read before.
 
 use super::{Command, KernelFacts, Launch};
 use crate::architecture::MAX_BLOCK;
-use crate::ptx::{Bundle, Kernel, Module};
-use std::collections::HashMap;
+use crate::ptx::{Bundle, Class, Family, Kernel, Module, Template};
+use std::collections::{BTreeMap, HashMap};
 use wengert_core::plan::{Place, ResolvedPlan, Scheduled};
 
-/// Most blocks of a shared launch, four for each multiprocessor of a large GPU: with more, the
-/// launches are short beside the work.
+/// Most blocks of a launch of small kernels, four for each multiprocessor of a large GPU: with
+/// more, the launches are short beside the work.
 const BLOCKS: u32 = 528;
-/// Most threads of a block of a small kernel. With more, registers would be few for all parts.
+/// Most blocks of a launch along x.
+const MAX_BLOCKS: u64 = i32::MAX as u64;
+/// Most threads of a block of a launch of different kernels. With more, registers would be few for
+/// all of them.
 const THREADS: u32 = 256;
-/// Most parts of a bundle, which bounds its code.
-const PARTS: usize = 8;
+/// Most families of a bundle, which bounds its code.
+const FAMILIES: usize = 8;
 /// Most bytes of shared memory of a bundle. Kernels with more, such as those of products of large
 /// tiles, need most registers of a thread by themselves.
 const SHARED: u32 = 16 << 10;
-/// Most parameters of a bundle: 8 bytes each, of 4 KiB.
-const PARAMETERS: usize = 512;
+/// Most addresses of a bundle: 8 bytes each, of 4 KiB.
+const ADDRESSES: usize = 512;
 /// Launches that a kernel is compared with.
 const WINDOW: usize = 8;
 
-/// Lets small kernels share launches, and removes kernels that nothing launches.
+/// Lets kernels share launches, and removes kernels that nothing launches.
 pub(super) fn share(
     resolved: &mut ResolvedPlan<Command>,
     module: &mut Module,
     facts: &mut Vec<KernelFacts>,
 ) {
-    let mut sharing =
-        Sharing { kernels: &module.kernels, facts, bundles: vec![], known: HashMap::new() };
+    let mut sharing = Sharing::new(&module.kernels, facts);
     resolved.arrange(&mut |sequence| sharing.sequence(sequence));
     module.bundles = sharing.bundles;
     remove_unused(resolved, module, facts);
 }
 
+/// A kernel as a part of a bundle.
+struct Part {
+    /// The number of its template.
+    template: usize,
+    bounds: Vec<i64>,
+}
+
+/// What a bundle is made of.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Recipe {
+    /// Kernels in the order of their blocks, with the blocks of a part, and the number of parts.
+    classes: Vec<(usize, u32, u32)>,
+    /// For each family whether its parts share each argument.
+    shared: Vec<Vec<bool>>,
+}
+
 struct Sharing<'a> {
     kernels: &'a [Kernel],
+    /// One for each kernel.
+    parts: Vec<Part>,
+    templates: Vec<Template>,
     /// Facts about kernels, then about bundles.
     facts: &'a mut Vec<KernelFacts>,
     bundles: Vec<Bundle>,
-    /// The number of each bundle, by its kernels and their blocks. Looked up, never iterated.
-    known: HashMap<Vec<(usize, u32)>, usize>,
+    /// The number of each bundle. Looked up, never iterated.
+    known: HashMap<Recipe, usize>,
 }
 
-impl Sharing<'_> {
+/// Launches of one template.
+struct Alike<'c> {
+    launches: Vec<&'c Launch>,
+}
+
+impl Alike<'_> {
+    /// For each argument whether all launches have the same.
+    fn shared(&self) -> Vec<bool> {
+        let first = &self.launches[0].arguments;
+        let same = |n: usize| self.launches.iter().all(|l| l.arguments[n] == first[n]);
+        (0..first.len()).map(same).collect()
+    }
+
+    /// The number of addresses.
+    fn addresses(&self) -> usize {
+        let shared = self.shared();
+        let same = shared.iter().filter(|same| **same).count();
+        same + (shared.len() - same) * self.launches.len()
+    }
+}
+
+impl<'a> Sharing<'a> {
+    fn new(kernels: &'a [Kernel], facts: &'a mut Vec<KernelFacts>) -> Sharing<'a> {
+        let mut numbers: HashMap<Template, usize> = HashMap::new();
+        let (mut templates, mut parts) = (Vec::new(), Vec::new());
+        for kernel in kernels {
+            let (template, bounds) = Template::of(kernel);
+            let number = *numbers.entry(template.text()).or_insert_with(|| {
+                templates.push(template);
+                templates.len() - 1
+            });
+            parts.push(Part { template: number, bounds });
+        }
+        Sharing { kernels, parts, templates, facts, bundles: vec![], known: HashMap::new() }
+    }
+
     fn sequence(&mut self, sequence: Vec<Scheduled<Command>>) -> Vec<Scheduled<Command>> {
         let mut groups: Vec<Vec<Scheduled<Command>>> = Vec::with_capacity(sequence.len());
         for next in sequence {
@@ -65,44 +125,60 @@ impl Sharing<'_> {
 
     /// The group that a kernel joins.
     fn home(&self, groups: &[Vec<Scheduled<Command>>], kernel: &Command) -> Option<usize> {
-        if !self.is_small(kernel) {
-            return None;
-        }
+        let launch = self.sharable(kernel)?;
         let mut home = None;
         for (number, group) in groups.iter().enumerate().rev().take(WINDOW) {
             if group.iter().any(|other| conflict(&other.kernel, kernel)) {
                 break;
             }
-            let all = || group.iter().map(|s| &s.kernel).chain([kernel]);
-            if group.iter().all(|s| self.is_small(&s.kernel)) && self.fits(&all) {
+            let others = group.iter().map(|s| self.sharable(&s.kernel));
+            let all: Option<Vec<&Launch>> = others.chain([Some(launch)]).collect();
+            if all.is_some_and(|all| self.fits(&all)) {
                 home = Some(number);
             }
         }
         home
     }
 
-    fn is_small(&self, command: &Command) -> bool {
-        let Command::Launch(launch) = command else { return false };
-        launch.grid[0] <= BLOCKS
-            && launch.grid[1..] == [1, 1]
+    /// The launch of a kernel that may share it.
+    fn sharable<'c>(&self, command: &'c Command) -> Option<&'c Launch> {
+        let Command::Launch(launch) = command else { return None };
+        let kernel = &self.kernels[launch.kernel];
+        let may = launch.grid[1..] == [1, 1]
             && launch.dynamic_shared == 0
-            && self.kernels[launch.kernel].threads <= THREADS
+            && kernel.static_shared() <= SHARED
+            && Bundle::takes(kernel, kernel.threads);
+        may.then_some(launch)
     }
 
-    /// Whether these launches, which are small, may be one.
-    fn fits<'c, I: Iterator<Item = &'c Command>>(&self, all: &impl Fn() -> I) -> bool {
-        let launches = || {
-            all().filter_map(|command| match command {
-                Command::Launch(launch) => Some((launch, &self.kernels[launch.kernel])),
-                Command::Library { .. } => None,
-            })
-        };
-        let threads = launches().map(|(_, kernel)| kernel.threads).max().unwrap_or(MAX_BLOCK);
-        launches().count() <= PARTS
-            && launches().map(|(launch, _)| launch.grid[0]).sum::<u32>() <= BLOCKS
-            && launches().map(|(launch, _)| launch.arguments.len()).sum::<usize>() <= PARAMETERS
-            && launches().map(|(_, kernel)| kernel.static_shared()).sum::<u32>() <= SHARED
-            && launches().all(|(_, kernel)| Bundle::takes(kernel, threads))
+    /// Whether these launches, which are sharable, may be one.
+    fn fits(&self, all: &[&Launch]) -> bool {
+        let families = self.families(all);
+        let blocks: u64 = all.iter().map(|launch| u64::from(launch.grid[0])).sum();
+        let code = || families.keys().map(|template| &self.templates[*template].kernel);
+        let threads = code().map(|kernel| kernel.threads).max().unwrap_or(MAX_BLOCK);
+        // Kernels that are not launched early have few long blocks, which fill the GPU.
+        let alike = families.len() == 1;
+        let may_be_many = alike && code().all(|kernel| kernel.early);
+        blocks <= if may_be_many { MAX_BLOCKS } else { BLOCKS.into() }
+            && (alike || threads <= THREADS)
+            && families.len() <= FAMILIES
+            && families.values().map(Alike::addresses).sum::<usize>() <= ADDRESSES
+            && code().map(Kernel::static_shared).sum::<u32>() <= SHARED
+            && code().all(|kernel| Bundle::takes(kernel, threads))
+    }
+
+    /// Launches by their templates, each family's by kernels.
+    fn families<'c>(&self, all: &[&'c Launch]) -> BTreeMap<usize, Alike<'c>> {
+        let mut families: BTreeMap<usize, Alike<'c>> = BTreeMap::new();
+        for launch in all {
+            let template = self.parts[launch.kernel].template;
+            families.entry(template).or_insert(Alike { launches: vec![] }).launches.push(launch);
+        }
+        // The sort is stable.
+        let class = |launch: &&Launch| (launch.kernel, launch.grid[0]);
+        families.values_mut().for_each(|family| family.launches.sort_by_key(class));
+        families
     }
 
     /// The launch of a group.
@@ -110,48 +186,74 @@ impl Sharing<'_> {
         if group.len() == 1 {
             return group.remove(0);
         }
-        let (step, mut work) = (group[0].step, 0u64);
-        // The same kernels are one bundle, whatever their order.
-        group.sort_by_key(|scheduled| match &scheduled.kernel {
-            Command::Launch(launch) => launch.kernel,
-            Command::Library { call, .. } => *call,
-        });
-        let (mut parts, mut arguments): (Vec<(usize, u32)>, Vec<Place>) = Default::default();
-        for Scheduled { work: more, kernel, .. } in group {
-            let Command::Launch(launch) = kernel else {
-                unreachable!("only launches of kernels are small")
+        let step = group[0].step;
+        let work = group.iter().fold(0u64, |sum, scheduled| sum.saturating_add(scheduled.work));
+        let all = group.iter().map(|scheduled| self.sharable(&scheduled.kernel));
+        let all: Vec<&Launch> = all.collect::<Option<_>>().expect("others join no group");
+        let (mut arguments, mut classes): (Vec<Place>, Vec<(usize, u32, u32)>) = Default::default();
+        let mut shared = Vec::new();
+        for family in self.families(&all).into_values() {
+            let same = family.shared();
+            let of = |launch: &Launch, wanted: bool| -> Vec<Place> {
+                let places = launch.arguments.iter().zip(&same);
+                places
+                    .filter(|(_, same)| **same == wanted)
+                    .map(|(place, _)| place.clone())
+                    .collect()
             };
-            work = work.saturating_add(more);
-            parts.push((launch.kernel, launch.grid[0]));
-            arguments.extend(launch.arguments);
+            arguments.extend(of(family.launches[0], true));
+            arguments.extend(family.launches.iter().flat_map(|launch| of(launch, false)));
+            let class = |launch: &&Launch| (launch.kernel, launch.grid[0]);
+            for alike in family.launches.chunk_by(|a, b| class(&a) == class(&b)) {
+                let (kernel, blocks) = class(&alike[0]);
+                let parts = u32::try_from(alike.len()).expect("it is bounded by their addresses");
+                classes.push((kernel, blocks, parts));
+            }
+            shared.push(same);
         }
-        let grid = [parts.iter().map(|(_, blocks)| blocks).sum(), 1, 1];
-        let kernel = self.bundle(parts);
+        let grid = [classes.iter().map(|(_, blocks, parts)| blocks * parts).sum(), 1, 1];
+        let kernel = self.bundle(Recipe { classes, shared });
         let launch = Launch { kernel, grid, dynamic_shared: 0, arguments };
         Scheduled { step, work, kernel: Command::Launch(launch) }
     }
 
     /// The number of a bundle among the facts.
-    fn bundle(&mut self, parts: Vec<(usize, u32)>) -> usize {
-        if let Some(known) = self.known.get(&parts) {
+    fn bundle(&mut self, recipe: Recipe) -> usize {
+        if let Some(known) = self.known.get(&recipe) {
             return *known;
         }
-        let of = |(kernel, blocks): &(usize, u32)| (self.kernels[*kernel].clone(), *blocks);
         let name = format!("bundle_{}", self.bundles.len());
-        let bundle = Bundle { name, parts: parts.iter().map(of).collect() };
-        let origins: Vec<&str> =
-            parts.iter().map(|(kernel, _)| self.facts[*kernel].origin.as_str()).collect();
+        let mut families: Vec<Family> = Vec::new();
+        let mut last = None;
+        let mut origins: Vec<(&str, u32)> = Vec::new();
+        for (kernel, blocks, parts) in &recipe.classes {
+            let Part { template, bounds } = &self.parts[*kernel];
+            if last.replace(*template) != Some(*template) {
+                let shared = recipe.shared[families.len()].clone();
+                let template = self.templates[*template].clone();
+                families.push(Family { template, classes: vec![], shared });
+            }
+            let name = self.kernels[*kernel].name.clone();
+            let class = Class { name, parts: *parts, blocks: *blocks, bounds: bounds.clone() };
+            families.last_mut().expect("one was added").classes.push(class);
+            origins.push((&self.facts[*kernel].origin, *parts));
+        }
+        let bundle = Bundle { name, families };
+        let origins = origins.iter().map(|(origin, parts)| match parts {
+            1 => (*origin).to_string(),
+            parts => format!("{origin}, {parts} times"),
+        });
         let number = self.facts.len();
         let facts = KernelFacts {
             name: bundle.name.clone(),
             threads: bundle.threads(),
             shared: bundle.static_shared(),
             dynamic_shared: 0,
-            origin: origins.join("; "),
+            origin: origins.collect::<Vec<_>>().join("; "),
         };
         self.facts.push(facts);
         self.bundles.push(bundle);
-        self.known.insert(parts, number);
+        self.known.insert(recipe, number);
         number
     }
 }
@@ -240,6 +342,74 @@ mod tests {
             }",
         );
         assert_eq!(names.len(), 2, "{names:?}");
+    }
+
+    /// Updates of variables with these numbers of elements, each by an input.
+    fn updates(elements: &[usize]) -> String {
+        let numbered = || elements.iter().enumerate();
+        let list = |one: &dyn Fn((usize, &usize)) -> String, between: &str| {
+            numbered().map(one).collect::<Vec<_>>().join(between)
+        };
+        let inputs = list(&|(n, of)| format!("%x{n}: f32[{of}], state %s{n}: f32[{of}]"), ", ");
+        let results = list(&|(n, of)| format!("state s{n}: f32[{of}]"), ", ");
+        let body = list(&|(n, of)| format!("%{n}: f32[{of}] = sub %s{n}, %x{n}"), "\n");
+        let returned = list(&|(n, _)| format!("%{n}"), ", ");
+        format!("func @f({inputs}) -> ({results}) {{ {body} return {returned} }}")
+    }
+
+    /// Kernels of many blocks that differ in a bound are one body. A block finds its part.
+    #[test]
+    fn kernels_of_one_template_share_a_launch_and_a_body() {
+        let lowered = lowered(&updates(&[1 << 20, 1 << 21, 1 << 20, 3 << 20]));
+        let commands = lowered.resolved.kernels();
+        let [Command::Launch(launch)] = commands[..] else { panic!("{commands:?}") };
+        assert!(launch.grid[0] > super::BLOCKS, "{launch:?}");
+        assert_eq!(launch.arguments.len(), 12);
+        let (ptx, facts) = (&lowered.ptx, &lowered.kernels[launch.kernel]);
+        assert_eq!(ptx.matches(".entry").count(), 1, "{ptx}");
+        assert!(ptx.contains(".param .align 8 .b8 addresses[96]"), "{ptx}");
+        assert_eq!(ptx.matches("ld.param.u64").count(), 3, "{ptx}");
+        // Three classes, one of which has two parts.
+        assert_eq!(ptx.matches("bra $F0;").count(), 3, "{ptx}");
+        assert_eq!(ptx.matches("div.u32").count(), 1, "{ptx}");
+        assert!(facts.origin.contains(", 2 times"), "{facts:?}");
+    }
+
+    #[test]
+    fn a_launch_of_one_kernel_is_that_kernel() {
+        let (names, ptx) = launches(&updates(&[1 << 20]));
+        assert_eq!(names.len(), 1);
+        assert!(names[0].starts_with("nest_"), "{names:?}");
+        assert!(!ptx.contains("addresses"), "{ptx}");
+    }
+
+    /// More kernels than the parameters of a launch hold are several launches.
+    #[test]
+    fn addresses_of_a_launch_are_bounded() {
+        let lowered = lowered(&updates(&[1 << 16; 200]));
+        let arguments: Vec<usize> = lowered
+            .resolved
+            .kernels()
+            .into_iter()
+            .map(|command| command.places().count())
+            .collect();
+        assert_eq!(arguments, [170 * 3, 30 * 3]);
+    }
+
+    /// The second variable is updated by what a product of the first one's new value gives.
+    #[test]
+    fn a_kernel_does_not_join_one_that_it_depends_on() {
+        let (names, _) = launches(
+            "func @f(state %a: f32[512,512], state %b: f32[512,512], %x: f32[512,512]) -> (
+                state a: f32[512,512], state b: f32[512,512]) {
+                %0: f32[512,512] = sub %a, %x
+                %1: f32[512,512] = dot_general %0, %x {contract=[[1],[0]]}
+                %2: f32[512,512] = sub %b, %1
+                return %0, %2
+            }",
+        );
+        assert!(names.len() >= 2, "{names:?}");
+        assert!(names.iter().all(|name| !name.starts_with("bundle")), "{names:?}");
     }
 
     /// A product of tiles has long blocks. The softmax after it waits before it lets the next

@@ -122,7 +122,12 @@ impl Kernel {
     }
 
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, overlaps: bool) -> fmt::Result {
-        head(f, &self.remark, &self.name, &self.parameters, self.threads, self.resident)?;
+        let parameter = |p: &Parameter| match p.align {
+            0 => format!(".param {} {}", p.ty.name(), p.name),
+            align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
+        };
+        let parameters = list(&self.parameters, parameter);
+        head(f, &self.remark, &self.name, &parameters, self.threads, self.resident)?;
         self.arrays(f)?;
         declare(f, &self.code)?;
         if overlaps && self.early {
@@ -143,21 +148,17 @@ impl Kernel {
     }
 }
 
-/// The beginning of a kernel, up to its brace.
+/// The beginning of a kernel, up to its brace. `parameters` is their text.
 pub(super) fn head(
     f: &mut fmt::Formatter<'_>,
     text: &str,
     name: &str,
-    parameters: &[Parameter],
+    parameters: &str,
     threads: u32,
     resident: u32,
 ) -> fmt::Result {
     remark(f, text)?;
-    let parameter = |p: &Parameter| match p.align {
-        0 => format!(".param {} {}", p.ty.name(), p.name),
-        align => format!(".param {} .ptr .global .align {align} {}", p.ty.name(), p.name),
-    };
-    writeln!(f, ".visible .entry {name}(\n    {}\n)", list(parameters, parameter))?;
+    writeln!(f, ".visible .entry {name}(\n    {parameters}\n)")?;
     writeln!(f, ".reqntid {threads}, 1, 1")?;
     if resident > 0 {
         writeln!(f, ".minnctapersm {resident}")?;

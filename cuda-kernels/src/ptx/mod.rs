@@ -26,14 +26,16 @@ mod kernel;
 mod lanes;
 mod module;
 mod spelling;
+mod template;
 mod types;
 
 pub use builder::{Code, Label};
-pub use bundle::Bundle;
+pub use bundle::{Bundle, Class, Family};
 pub use instruction::{Binary, Compare, Inst, Line, Rounding, Shuffle, Statement, Ternary, Unary};
 pub use kernel::{Extern, Function, Kernel, Parameter, SharedArray};
 pub use lanes::Lanes;
 pub use module::Module;
+pub use template::Template;
 pub use types::{Operand, Reg, Space, Special, Type, Width};
 
 #[cfg(test)]

@@ -34,8 +34,7 @@ impl fmt::Display for Module {
         // The text runs on every later architecture, but for that of `sm_90a`, which runs on no
         // other; the driver or `ptxas` compiles it for the installed one.
         let any = |is: fn(&Kernel) -> bool| {
-            let parts = self.bundles.iter().flat_map(|bundle| &bundle.parts);
-            self.kernels.iter().chain(parts.map(|(kernel, _)| kernel)).any(is)
+            self.kernels.iter().chain(self.bundles.iter().flat_map(Bundle::kernels)).any(is)
         };
         let float8 = any(Kernel::multiplies_float8);
         let target = match () {

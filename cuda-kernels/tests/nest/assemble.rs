@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use crate::{lowered, sources};
 use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_ci::tier::share;
+use wengert_compiler::pipeline;
 use wengert_core::nest::Nest;
-use wengert_core::{DType, math};
+use wengert_core::{Binding, DType, math};
 use wengert_cuda::architecture::Architecture;
+use wengert_cuda::lowered::{LoweredPlan, NoLibrary};
 use wengert_cuda::nest::{Options, compile};
 use wengert_cuda::ptx::Module;
+use wengert_cuda::target::target;
 
 /// One module with the kernels of many nests.
 pub fn module(nests: &[(Nest, Options)]) -> Module {
@@ -102,4 +105,36 @@ fn nests_of_training_assemble() {
     }
     let nests: Vec<_> = nests.into_iter().map(|n| (n, Options::default())).collect();
     gate("training", &nests, false);
+}
+
+/// Updates that share launches: those of a layer of GPT-2, and of as many variables as one launch
+/// takes. Every architecture assembles them, since they read an array of addresses at computed
+/// distances. They spill nothing.
+#[test]
+fn shared_launches_assemble() {
+    const WIDTH: usize = 768;
+    let square = WIDTH * WIDTH;
+    let layer = [WIDTH, 3 * square, 3 * WIDTH, square, WIDTH, 4 * square, 4 * WIDTH, 4 * square];
+    let many: Vec<usize> = (1..=72).map(|n| 1000 * n).collect();
+    let mut sources = Vec::new();
+    // Kernels of few elements have blocks of fewer threads, so there are several templates.
+    for (name, elements, bundles) in [("layer", &layer[..], 2), ("many", &many, 3)] {
+        let program = lowered::updates(elements);
+        for architecture in Architecture::ALL {
+            let target = target(&architecture.name());
+            let options = pipeline::Options::default();
+            let plan = pipeline::compile(&program, "step", &Binding::new(), &target, &options);
+            let lowered = LoweredPlan::new(&plan.unwrap(), architecture, &mut NoLibrary).unwrap();
+            let kernels: Vec<&str> = lowered.kernels.iter().map(|k| k.name.as_str()).collect();
+            assert_eq!(kernels.len(), bundles, "{name} on {}", architecture.name());
+            assert!(kernels.iter().all(|kernel| kernel.starts_with("bundle_")), "{kernels:?}");
+            sources.push(Source {
+                architectures: vec![architecture],
+                ..Source::new(format!("{name} on {}", architecture.name()), lowered.ptx)
+            });
+        }
+    }
+    let report = assemble(&sources, &Allowed::of_the_repository().unwrap()).unwrap();
+    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    assert_eq!(report.measures.len(), (2 + 3) * Architecture::ALL.len());
 }

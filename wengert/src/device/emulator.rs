@@ -65,14 +65,15 @@ impl Backend for EmulatorBackend {
     }
 }
 
-/// Most bytes that one step writes.
+/// Most bytes that one launch writes. Steps that share a launch write different bytes, so they
+/// write at most what all steps do, and at most all memory of the plan.
 fn most_written(plan: &Plan) -> u64 {
     let bytes = |arguments: &mut dyn Iterator<Item = &Argument>| {
         arguments.map(|argument| plan.values[argument.value].bytes()).fold(0, u64::saturating_add)
     };
-    let mut most = 0;
+    let (mut most, mut all) = (0u64, 0u64);
     plan.visit(&mut |step| {
-        most = most.max(match step {
+        let written = match step {
             Step::Nest { nest, arguments } => {
                 let parameters = plan.nests[*nest].parameters().zip(arguments);
                 let results = parameters.filter(|((_, buffer), _)| buffer.role != BufferRole::In);
@@ -83,9 +84,14 @@ fn most_written(plan: &Plan) -> u64 {
                 results.saturating_add(workspace.as_ref().map_or(0, |(_, bytes)| *bytes))
             }
             _ => 0,
-        });
+        };
+        most = most.max(written);
+        all = all.saturating_add(written);
     });
-    most
+    match plan.target.shares_launches {
+        true => most.max(all.min(Account::sizes(plan).total())),
+        false => most,
+    }
 }
 
 /// A plan on the emulator: its kernels and their memory.
@@ -304,4 +310,30 @@ impl StepRunner for EmulatedFunction {
 /// An error of the emulator's memory.
 fn failed(error: impl std::fmt::Display) -> Diagnostic {
     Diagnostic::of_device(format!("the emulator's memory: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wengert_compiler::pipeline::{Options, compile};
+    use wengert_core::Binding;
+    use wengert_core::graph::parse_program;
+
+    /// What kernels of one launch write is recorded together.
+    #[test]
+    fn the_memory_of_a_shared_launch_is_counted() {
+        let text = "func @f(state %a: f32[100], state %b: f32[50], %x: f32[100], %y: f32[50]) -> (
+            state a: f32[100], state b: f32[50]) {
+            %0: f32[100] = sub %a, %x
+            %1: f32[50] = sub %b, %y
+            return %0, %1
+        }";
+        let program = parse_program(text, "f.ir").expect("a program");
+        let [shared, single] = [true, false].map(|shares_launches| {
+            let target = Target { shares_launches, ..target(EMULATED) };
+            let plan = compile(&program, "f", &Binding::new(), &target, &Options::default());
+            most_written(&plan.expect("it compiles"))
+        });
+        assert_eq!([shared, single], [600, 400]);
+    }
 }
