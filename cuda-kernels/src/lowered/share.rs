@@ -204,7 +204,7 @@ impl<'a> Sharing<'a> {
             arguments.extend(of(family.launches[0], true));
             arguments.extend(family.launches.iter().flat_map(|launch| of(launch, false)));
             let class = |launch: &&Launch| (launch.kernel, launch.grid[0]);
-            for alike in family.launches.chunk_by(|a, b| class(&a) == class(&b)) {
+            for alike in family.launches.chunk_by(|a, b| class(a) == class(b)) {
                 let (kernel, blocks) = class(&alike[0]);
                 let parts = u32::try_from(alike.len()).expect("it is bounded by their addresses");
                 classes.push((kernel, blocks, parts));
