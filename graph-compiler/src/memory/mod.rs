@@ -66,7 +66,7 @@ pub(crate) fn plan_kernels(
     budget: Option<u64>,
     passes: Passes,
 ) -> Result<Planned<Plan>> {
-    // A budget is for what must be, and sharing launches is not.
+    // With a budget, no memory is spent to share launches.
     let rests = target.shares_launches && budget.is_none();
     let plan = |part: &mut Part<'_, '_>| Ok(vec![within_budget(part, budget)?]);
     let planned = planner(kernels, target, binding, passes, rests, plan)?;
