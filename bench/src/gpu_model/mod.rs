@@ -1,8 +1,10 @@
 //! `wengert-bench gpu-model`: the GPU suite on a GPU that is not at hand, by the model of
 //! [`wengert::device::predicted`], and beside it what a profiler measured there.
+//! `wengert-bench gpu-model attention` has attention beside Triton's ([`attention`]), and
 //! `wengert-bench gpu-model published` compares the model with published speeds of other kernels
 //! ([`published`]).
 
+pub mod attention;
 mod measured;
 mod on_device;
 pub mod published;
@@ -51,13 +53,17 @@ pub struct Asked {
 enum Task {
     /// Compares the model with published speeds of kernels that are not ours
     Published(published::Asked),
+    /// Compares attention with Triton's on Hopper, both by the model
+    Attention(attention::Asked),
 }
 
 impl Asked {
     /// Prints a table for each program.
     pub(crate) fn run(&self, out: &mut dyn Write) -> Outcome {
-        if let Some(Task::Published(asked)) = &self.task {
-            return asked.run(out);
+        match &self.task {
+            Some(Task::Published(asked)) => return asked.run(out),
+            Some(Task::Attention(asked)) => return asked.run(out),
+            None => {}
         }
         let all = suite();
         let asked = self.entries(&all)?;

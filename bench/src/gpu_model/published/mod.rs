@@ -14,7 +14,7 @@ mod groups;
 mod sgemm;
 mod streams;
 mod sums;
-mod triton;
+pub(super) mod triton;
 mod warps;
 
 use clap::Args;
@@ -124,7 +124,7 @@ impl Run {
     }
 
     /// A launch that is a long loop: the steps of two samples, and those of the whole.
-    fn stepped(
+    pub(super) fn stepped(
         entry: &'static str,
         steps: [u32; 3],
         launch: impl Fn(u32) -> Launch + 'static,
@@ -231,7 +231,7 @@ impl Asked {
 }
 
 /// A number with three digits that count.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     match value {
         v if v >= 99.5 => format!("{v:.0}"),
         v if v >= 9.95 => format!("{v:.1}"),

@@ -12,8 +12,10 @@ const MATMUL: Code = Code::Ptx(include_str!("kernels/triton/matmul.ptx"), "sm_80
 const ATTENTION: Code = Code::Ptx(include_str!("kernels/triton/attention.ptx"), "sm_80");
 
 const N: u32 = 4096;
+/// Sequences of the attention, and heads of each.
+pub(in crate::gpu_model) const BATCH: [u32; 2] = [4, 32];
 /// Heads of all sequences of the attention.
-const HEADS: u32 = 4 * 32;
+pub const HEADS: u32 = BATCH[0] * BATCH[1];
 const WIDTH: u32 = 64;
 
 /// Triton passes two pointers to scratch memory, which these kernels do not use.
@@ -68,17 +70,29 @@ fn matmul() -> Row {
     )
 }
 
+/// The launch of `attention` for this many positions and keys: heads of `width`, programs of
+/// `rows` positions and `warps` warps, with `shared` bytes of shared memory.
+pub(in crate::gpu_model) fn attention_launch(
+    [positions, keys, width]: [u32; 3],
+    rows: u32,
+    warps: u32,
+    shared: u32,
+) -> Launch {
+    let heads = |n: u32| Argument::memory(2 * u64::from(HEADS) * u64::from(n) * u64::from(width));
+    let mut arguments = vec![heads(positions), heads(keys), heads(keys), heads(positions)];
+    arguments.extend(ints(&[positions, keys]));
+    arguments.push(Argument::float((width as f32).sqrt().recip() * std::f32::consts::LOG2_E));
+    let grid = [positions / rows, HEADS, 1];
+    Launch { grid, dynamic_shared: shared, ..line(1, 32 * warps, with_scratch(arguments)) }
+}
+
+/// Operations of the two products for this many positions and keys.
+pub fn attention_operations(positions: u32, width: u32) -> f64 {
+    4.0 * f64::from(HEADS) * f64::from(width) * f64::from(positions).powi(2)
+}
+
 fn attention(kernel: &'static str, published: f64, positions: u32) -> Row {
-    let launch = move |keys: u32| {
-        let heads =
-            |rows: u32| Argument::memory(2 * u64::from(HEADS) * u64::from(rows) * u64::from(WIDTH));
-        let mut arguments = vec![heads(positions), heads(keys), heads(keys), heads(positions)];
-        arguments.extend(ints(&[positions, keys]));
-        arguments.push(Argument::float(0.125 * std::f32::consts::LOG2_E));
-        let grid = [positions / 128, HEADS, 1];
-        Launch { grid, dynamic_shared: 49_152, ..line(1, 128, with_scratch(arguments)) }
-    };
-    let length = f64::from(positions);
+    let launch = move |keys: u32| attention_launch([positions, keys, WIDTH], 128, 4, 49_152);
     on_a100(
         kernel,
         (published, Unit::Teraflops),
@@ -87,7 +101,7 @@ fn attention(kernel: &'static str, published: f64, positions: u32) -> Row {
             "Triton documentation, Fused Attention, fused-attention-batch4-head32-d64-fwd, not \
              causal",
         ),
-        4.0 * f64::from(HEADS) * f64::from(WIDTH) * length * length,
+        attention_operations(positions, WIDTH),
         Run::stepped("attention", [192, 320, positions], launch),
     )
 }

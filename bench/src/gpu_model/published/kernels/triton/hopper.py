@@ -1,8 +1,9 @@
-"""Instructions of Triton's attention for a block of 128 by 128 scores on Hopper.
+"""Triton's attention on Hopper: its PTX, and instructions for a block of 128 by 128 scores.
 
-`python3 hopper.py` compiles the kernel of kernels.py for sm_90a, without a GPU, lists the machine
-code with the nvdisasm and the registers with the cuobjdump of Triton's package, and counts the
-instructions of the loop over keys. `docs/gpu-model.md` has the table of Triton 3.9.0.
+`python3 hopper.py` compiles the kernel of kernels.py for sm_90a, without a GPU, and writes the PTX
+of each tile into `hopper/`. It lists the machine code with the nvdisasm and the registers with the
+cuobjdump of Triton's package, and counts the instructions of the loop over keys.
+`docs/gpu-model.md` has the table of Triton 3.9.0.
 """
 
 import pathlib
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 
 import triton
-from kernels import KERNELS, attention, compiled
+from kernels import KERNELS, attention, compiled, tidy
 
 # Width, rows, columns, warps, stages.
 TILES = [
@@ -46,9 +47,13 @@ def loop(listing):
 
 
 if __name__ == "__main__":
+    folder = pathlib.Path(__file__).parent / "hopper"
+    folder.mkdir(exist_ok=True)
     types = next(types for name, _, types, *_ in KERNELS if name == "attention")
     for width, rows, columns, warps, stages in TILES:
         made = compiled(attention, types, dict(D=width, BQ=rows, BK=columns), 90, warps, stages)
+        name = f"attention_{width}_{rows}x{columns}_{warps}.ptx"
+        (folder / name).write_text(tidy(made.asm["ptx"]))
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(made.asm["cubin"])
             file.flush()

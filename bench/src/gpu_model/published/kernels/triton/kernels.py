@@ -117,7 +117,10 @@ def tidy(ptx):
             line = ".version 8.0"
         while len(line) > 98:
             cut = line.rfind(" ", 0, 98)
-            lines.append(line[:cut])
+            if cut < 0:
+                # The registers of a product of a warpgroup.
+                cut = line.rfind(",", 0, 98)
+            lines.append(line[: cut + 1].rstrip())
             line = "\t\t" + line[cut + 1 :]
         lines.append(line)
     return "\n".join(lines) + "\n"
