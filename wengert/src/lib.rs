@@ -17,7 +17,8 @@
 //! - [`linalg`] has linear algebra, [`fft`] has Fourier transforms.
 //! - [`data`] reads and writes tensors: npy, npz, safetensors, csv. A [source](data::source) of
 //!   examples may be larger than memory; [`transform`] has what happens to a batch of them.
-//! - [`transport`] joins the ranks that run functions with a mesh: [`Session::join`].
+//! - [`transport`] joins the ranks that run functions with a mesh: [`Session::join`]. [`scale`]
+//!   plans a step for ranks that are not here, and predicts its time.
 //! - [`mod@format`] is the project's own files, `.graph` and `.plan`.
 //!
 //! # An example
@@ -99,6 +100,7 @@ pub mod prelude;
 pub mod program;
 pub mod random;
 pub mod recipe;
+pub mod scale;
 pub mod session;
 pub mod signature;
 mod store;

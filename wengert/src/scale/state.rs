@@ -1,0 +1,114 @@
+//! The bytes of a training step's state on a rank, from the types of its function.
+//!
+//! The formula of ZeRO (Rajbhandari and others, *ZeRO: Memory Optimizations Toward Training
+//! Trillion Parameter Models*, 2020) has, for P parameters in f32 with AdamW on N ranks, 4P bytes
+//! of parameters, 8P of states and 4P of gradients; stage 1 divides the states by N, stage 2 the
+//! gradients too, stage 3 the parameters too. Here the bytes are those that the function has:
+//! variables that [`Shards`](wengert_compiler::ranks::Shards) leaves whole count in full.
+
+use std::collections::BTreeSet;
+use wengert_core::Op;
+use wengert_core::TensorType;
+use wengert_core::graph::{Function, InputRole, ValueId};
+use wengert_core::op::collective::PReduceKind;
+
+/// Bytes on a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// Variables from which the values of examples are computed.
+    pub parameters: u64,
+    /// All other variables: states of the optimiser.
+    pub optimizer: u64,
+    /// Gradients of parameters, once they are summed over the ranks. They lie in the arena, not
+    /// necessarily all at the same time.
+    pub gradients: u64,
+    /// Further results of sums over the ranks: losses, and gradients of a parameter that is used
+    /// twice, of which each use has its own sum.
+    pub other_sums: u64,
+}
+
+impl State {
+    /// The state of a rank's step. `whole` has all variables whole, and `stored` those that the
+    /// rank stores; both have a mesh.
+    pub fn of(whole: &Function, stored: &Function) -> State {
+        let (parameters, ranks) = (parameters(whole), whole.mesh.ranks());
+        let mut state = State::default();
+        let mut wanted = vec![];
+        for (input, value) in whole.inputs.iter().zip(&whole.body.inputs) {
+            if !matches!(input.role, InputRole::State | InputRole::Param) {
+                continue;
+            }
+            let index = stored.input_index(&input.name).expect("shards keep the inputs");
+            let own = bytes(stored.input_type(index));
+            if parameters.contains(value) {
+                state.parameters += own;
+                wanted.push(elements(whole.body.ty(*value)));
+            } else {
+                state.optimizer += own;
+            }
+        }
+        // A gradient has as many elements as its parameter, or the rank's part of them. Large ones
+        // come first, so that a part is not taken for a whole.
+        let mut sums = sums(stored);
+        wanted.sort_unstable_by(|a, b| b.cmp(a));
+        for count in wanted {
+            let is_gradient = |sum: &Sum| match sum.is_part {
+                true => sum.elements.saturating_mul(ranks as u64) == count,
+                false => sum.elements == count,
+            };
+            let found = sums.iter().position(is_gradient);
+            state.gradients += found.map_or(0, |index| sums.remove(index).bytes);
+        }
+        state.other_sums = sums.iter().map(|sum| sum.bytes).sum();
+        state
+    }
+
+    /// Parameters, states of the optimiser and gradients together.
+    pub fn total(&self) -> u64 {
+        self.parameters + self.optimizer + self.gradients
+    }
+}
+
+/// The result of a sum over the ranks.
+struct Sum {
+    elements: u64,
+    bytes: u64,
+    /// It is the rank's part.
+    is_part: bool,
+}
+
+fn sums(function: &Function) -> Vec<Sum> {
+    let body = &function.body;
+    let found = body.equations.iter().filter_map(|equation| {
+        let is_part = match &equation.op {
+            Op::PReduce(op) if op.kind == PReduceKind::Sum => false,
+            Op::PsumScatter(_) => true,
+            _ => return None,
+        };
+        let ty = body.ty(equation.results[0]);
+        Some(Sum { elements: elements(ty), bytes: bytes(ty), is_part })
+    });
+    found.collect()
+}
+
+/// The inputs from which values that differ between ranks are computed.
+fn parameters(of_rank: &Function) -> BTreeSet<ValueId> {
+    let body = &of_rank.body;
+    let mut reaches: BTreeSet<ValueId> = BTreeSet::new();
+    for equation in body.equations.iter().rev() {
+        let varies = |v: &ValueId| !body.ty(*v).varying.is_empty() || reaches.contains(v);
+        let is_reduction = matches!(equation.op, Op::PReduce(_));
+        if !is_reduction && equation.results.iter().any(varies) {
+            reaches.extend(equation.operands.iter().copied());
+        }
+    }
+    reaches
+}
+
+fn elements(ty: &TensorType) -> u64 {
+    ty.elements().map_or(u64::MAX, |count| count as u64)
+}
+
+fn bytes(ty: &TensorType) -> u64 {
+    ty.bytes().map_or(u64::MAX, |bytes| bytes as u64)
+}
