@@ -134,6 +134,14 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("devices", &["graphrun devices"]),
     ("profile", &["graphrun profile digits.graph@predict --bind B=4096 --machine h200"]),
     (
+        "scale",
+        &[
+            "graphrun scale digits.graph --mesh data=8 --machine h100-sxm8",
+            "graphrun scale digits.graph@train_step --bind B=64 --mesh data=64 --zero 3 \
+             --machine h200-nvl8",
+        ],
+    ),
+    (
         "bench",
         &[
             "graphrun bench digits.graph@predict --params digits.safetensors --input x=@x.npy",

@@ -14,6 +14,7 @@ mod profile;
 mod report;
 mod reports;
 mod run;
+mod scale;
 
 use crate::policy::{FunctionsArgs, PrecisionArgs};
 pub use bench::*;
@@ -29,6 +30,7 @@ pub use profile::*;
 pub use report::*;
 pub use reports::*;
 pub use run::*;
+pub use scale::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wengert::data::inflate::InflateLimit;
@@ -137,6 +139,9 @@ pub enum Command {
     Bench(BenchArgs),
     /// Predict the time of each kernel on a GPU that is not at hand, and name what limits it.
     Profile(ProfileArgs),
+    /// Plan a training step for ranks that are not here: memory of a rank, bytes on each link,
+    /// predicted time and efficiency.
+    Scale(ScaleArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
     /// Print the manual page of a command, or write all pages to a folder.

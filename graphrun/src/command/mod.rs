@@ -28,6 +28,7 @@ mod ranks;
 pub mod reduce;
 pub mod report;
 pub mod run;
+pub mod scale;
 pub mod test;
 pub mod train;
 pub mod vmap;
@@ -69,6 +70,7 @@ pub(crate) fn dispatch(command: &Command, console: &mut Console<'_>) -> Outcome 
         Command::Memory(args) => memory::run(args, console),
         Command::Bench(args) => bench::run(args, console),
         Command::Profile(args) => profile::run(args, console),
+        Command::Scale(args) => scale::run(args, console),
         Command::Completions(args) => completions::run(args, console),
         Command::Manual(args) => manual::run(args, console),
     }

@@ -160,11 +160,11 @@ impl Machine {
         match built_in {
             Some((name, text)) if !path.exists() => Machine::parse(text, name),
             _ => {
-                let text = text::read(path).map_err(|error| {
-                    let names = BUILT_IN.map(|(name, _)| name).join(", ");
-                    match error.help {
-                        None => error.help(format!("machines that are built in: {names}")),
-                        Some(_) => error,
+                let text = text::read(path).map_err(|error| match path.exists() {
+                    true => error,
+                    false => {
+                        let names = BUILT_IN.map(|(name, _)| name).join(" and ");
+                        error.help(format!("give a .toml file; {names} are built in"))
                     }
                 })?;
                 Machine::parse(&text, &path.display().to_string())
