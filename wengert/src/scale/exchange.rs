@@ -15,8 +15,8 @@
 //!
 //! twice as many for `psum`, `pmax` and `pmin`. Over all links this is S·(N − 1)/N, the least
 //! possible (NVIDIA's `nccl-tests`, `PERFORMANCE.md`, has the same bounds). The time is the sum
-//! over the links of bytes / bandwidth + exchanges · latency, and the time to start. The balanced tree
-//! of a sum ([`wengert_core::op::collective`]) allows it: consecutive ranks are a subtree.
+//! over the links of bytes / bandwidth + exchanges · latency, and the time to start. The balanced
+//! tree of a sum ([`wengert_core::op::collective`]) allows it: consecutive ranks are a subtree.
 //!
 //! **Direct.** Every rank exchanges a part of S/N bytes with every other, as the CPU's collectives
 //! do. Over link l it sends S·(d_l − d_{l−1})/N bytes, all links at the same time. More bytes leave

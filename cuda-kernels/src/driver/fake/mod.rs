@@ -672,11 +672,12 @@ unsafe extern "C" fn cuModuleGetFunction(
         let header = &ptx[at..at + ptx[at..].find(')').ok_or(INVALID_PTX)?];
         let count = |parameter: &str| match parameter.split_once('[') {
             Some((_, rest)) => {
-                rest[..rest.find(']').expect("it ends")].parse::<usize>().unwrap() / 8
+                let bytes = rest.split_once(']').and_then(|(bytes, _)| bytes.parse::<usize>().ok());
+                bytes.map(|bytes| bytes / 8).ok_or(INVALID_PTX)
             }
-            None => 1,
+            None => Ok(1),
         };
-        let parameters = header.split(".param").skip(1).map(count).collect();
+        let parameters = header.split(".param").skip(1).map(count).collect::<Result<_, _>>()?;
         let handle = s.handle();
         let module = module as usize;
         s.functions.insert(handle, Function { module, name, parameters, max_shared: 48 << 10 });
