@@ -16,8 +16,8 @@
 //!   in both systems. JAX 0.10.2 numbers them in the order of the mesh's axes. The reference's
 //!   pairs are translated.
 //!
-//! Points are multiples of 1/32. So results of functions that are linear are exact, in any order of
-//! additions, and are compared bit for bit. Other results have errors of the order of 2⁻⁵², since
+//! Points are multiples of 1/32. So results of functions that are linear are exact in any order of
+//! additions, and are compared bit for bit. Other results have errors of the order of 2⁻⁵²:
 //! elementary functions and products of matrices are rounded differently.
 #![allow(clippy::print_stdout)] // Prints the greatest error that was found.
 #![allow(clippy::unwrap_used)] // Helpers outside of `#[test]` functions unwrap too.
