@@ -13,8 +13,8 @@
 //! - JAX 0.10.2 fails to transpose an `all_to_all` that is not tiled and has different axes. The
 //!   reference is the transpose of an equal function.
 //! - The pairs of our `ppermute` number ranks along the axes that it names, as `axis_index` does
-//!   in both systems. JAX 0.10.2 numbers them in the order of the mesh's axes. The reference's
-//!   pairs are translated.
+//!   in both systems. JAX 0.10.2 numbers them in the order of the mesh's axes, so the reference
+//!   translates the pairs.
 //!
 //! Points are multiples of 1/32. So results of functions that are linear are exact in any order of
 //! additions, and are compared bit for bit. Other results have errors of the order of 2⁻⁵²:
