@@ -74,11 +74,12 @@ fn products_of_gpt2_with_addends_need_no_kernels_beside_them() {
     assert_eq!(with_addends(&lowered), 48);
     // The GELU of each block, and its derivative.
     only_followers_take_products(&lowered, 24);
-    // Beside the library's products there is the update of three weights of each block, which reads
-    // the gradient in bf16, and reads and writes three tensors in f32; and six numbers of f32.
-    let weights = (1 + 3 + 4) * 768 * 768;
+    // Beside the library's products there is the update of one weight of each block, which reads
+    // the gradient in bf16, and reads and writes three tensors in f32; and two numbers of f32. The
+    // updates of smaller weights are at the end, where they share launches.
+    let weights = 4 * 768 * 768;
     let beside: u64 = lowered.products.iter().map(|choice| choice.beside).sum();
-    assert_eq!(beside, 12 * (weights * (2 + 2 * 3 * 4) + 6 * 4));
+    assert_eq!(beside, 12 * (weights * (2 + 2 * 3 * 4) + 2 * 4));
     assert!(lowered.products.iter().all(|choice| choice.left == Default::default()));
     assert!(lowered.nest_bytes < 23_000_000_000, "{}", lowered.nest_bytes);
 }

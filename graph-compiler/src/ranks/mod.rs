@@ -56,7 +56,7 @@ mod rewrite;
 mod shards;
 
 pub(crate) use refuse::check;
-pub use shards::{Sharding, Shards};
+pub use shards::{Sharding, Shards, parameters};
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;

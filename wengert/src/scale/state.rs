@@ -6,10 +6,10 @@
 //! gradients too, stage 3 the parameters too. Here the bytes are those that the function has:
 //! variables that [`Shards`](wengert_compiler::ranks::Shards) leaves whole count in full.
 
-use std::collections::BTreeSet;
+use wengert_compiler::ranks::parameters;
 use wengert_core::Op;
 use wengert_core::TensorType;
-use wengert_core::graph::{Function, InputRole, ValueId};
+use wengert_core::graph::{Function, InputRole};
 use wengert_core::op::collective::PReduceKind;
 
 /// Bytes on a rank.
@@ -89,20 +89,6 @@ fn sums(function: &Function) -> Vec<Sum> {
         Some(Sum { elements: elements(ty), bytes: bytes(ty), is_part })
     });
     found.collect()
-}
-
-/// The inputs from which values that differ between ranks are computed.
-fn parameters(of_rank: &Function) -> BTreeSet<ValueId> {
-    let body = &of_rank.body;
-    let mut reaches: BTreeSet<ValueId> = BTreeSet::new();
-    for equation in body.equations.iter().rev() {
-        let varies = |v: &ValueId| !body.ty(*v).varying.is_empty() || reaches.contains(v);
-        let is_reduction = matches!(equation.op, Op::PReduce(_));
-        if !is_reduction && equation.results.iter().any(varies) {
-            reaches.extend(equation.operands.iter().copied());
-        }
-    }
-    reaches
 }
 
 fn elements(ty: &TensorType) -> u64 {

@@ -193,8 +193,9 @@ impl Shards {
     }
 }
 
-/// The variables from which values that differ between ranks are computed: those of the examples.
-fn parameters(of_rank: &Function) -> BTreeSet<ValueId> {
+/// The parameters among the inputs of a rank's function: what the values of its examples are
+/// computed from. Further values of the function are among the results.
+pub fn parameters(of_rank: &Function) -> BTreeSet<ValueId> {
     let body = &of_rank.body;
     let mut reaches: BTreeSet<ValueId> = BTreeSet::new();
     for equation in body.equations.iter().rev() {
