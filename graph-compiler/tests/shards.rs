@@ -211,6 +211,25 @@ fn a_gradient_that_is_read_by_part_is_scattered() {
     assert_eq!(apply(Sharding::Parameters), [0, 1, 1, 0]);
 }
 
+/// A parameter is gathered, and not the tensor in which it is repeated for each example.
+#[test]
+fn the_smallest_tensor_is_gathered() {
+    let built = FunctionBuilder::build("step", |f| {
+        let x = f.input("x", ty(DType::F32, &[16, 2048]));
+        let bias = f.state("bias", zeros(DType::F32, &[2048]));
+        let (loss, gradient) = value_and_grad(&bias, |bias| (&x * bias).square().sum());
+        f.update("bias", &(&bias - gradient * 0.01));
+        f.output("loss", loss);
+    });
+    let function = built.unwrap_or_else(|e| panic!("{e}"));
+    let of_rank = DataParallel::new(["x"]).ranks(2).microbatches(2).apply(&function).unwrap();
+    let sharded = Shards::choose(&of_rank, Sharding::Parameters, []).apply(&of_rank).unwrap();
+    let numbered = sharded.numbered();
+    let gathers = numbered.iter().filter(|n| n.equation.op.name() == "all_gather");
+    let types = gathers.map(|n| n.body.ty(n.equation.results[0]).to_string());
+    assert_eq!(types.collect::<Vec<_>>(), ["f32[2048]"]);
+}
+
 /// A network of layers in which a rank gathers parameters in both passes. Those of the last two
 /// layers are still there when the backward pass begins, and the first has no further reader.
 #[test]

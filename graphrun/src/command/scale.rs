@@ -181,8 +181,8 @@ fn memory(request: &Request<'_>, prediction: &Prediction) -> String {
         row("parameters, states and gradients", state.total());
     }
     let share = 100.0 * account.total() as f64 / request.machine.memory.bytes.value;
-    let fits = if share <= 100.0 { "of" } else { "more than fits: of" };
-    format!("{table}{share:.1} % {fits} the memory of {}\n", request.machine.card)
+    let fits = if share <= 100.0 { "" } else { ": it does not fit" };
+    format!("{table}{share:.1} % of the memory of {}{fits}\n", request.machine.card)
 }
 
 fn transfers(request: &Request<'_>, prediction: &Prediction) -> String {

@@ -1,7 +1,9 @@
 //! How each equation is computed: whole, or for the rank's part.
 //!
 //! Two passes over the equations decide. The forward pass follows divided variables: an op that
-//! treats the parts of an axis alike is computed for the part. The backward pass follows demand: a
+//! treats the parts of an axis alike is computed for the part, unless its result is larger. Such a
+//! result, a vector that is repeated for each example, would be gathered later, with more bytes.
+//! The backward pass follows demand: a
 //! value that is read by part only, such as a gradient that is added to a moment, is computed for
 //! the part, and so are its operands. Only ops whose elements do not depend on other elements are
 //! computed by part, because the order of a sum may depend on the shape.
@@ -147,6 +149,11 @@ fn forward(
 ) -> Way {
     let divided = |v: &&ValueId| part[**v].is_some();
     if !equation.operands.iter().any(|v| divided(&v)) {
+        return Way::Whole;
+    }
+    let elements = |v: &ValueId| body.ty(*v).elements().unwrap_or(usize::MAX);
+    let most = equation.operands.iter().filter(divided).map(elements).max().unwrap_or(0);
+    if equation.results.iter().any(|v| elements(v) > most) {
         return Way::Whole;
     }
     let fits = |along: &Along| {
