@@ -161,7 +161,7 @@ fn each_stage_divides_more() {
     assert_eq!(divided(Sharding::Gradients, &[]), states);
     let all = [&states[..], &["model.0 1", "model.2 0"]].concat();
     assert_eq!(divided(Sharding::Parameters, &[]), all);
-    // Parameters are divided whoever reads them; states are not if they are to stay whole.
+    // A name in this list keeps a state whole, and has no effect on a parameter.
     assert_eq!(divided(Sharding::Parameters, &["adam.m.0", "model.0"]), {
         let mut all = all.clone();
         all.retain(|name| *name != "adam.m.0 1");
