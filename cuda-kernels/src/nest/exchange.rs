@@ -50,7 +50,7 @@ impl Team<'_> {
         values: &[Reg],
         distance: u32,
     ) -> Vec<Reg> {
-        if self.layout.in_warp() || (!self.layout.columns && distance < WARP) {
+        if self.shuffles(distance) {
             return self.shuffled(emit, dtypes, values, Shuffle::Down, distance.into());
         }
         let (base, used) = self.exchange.expect("made for teams that exchange through memory");
@@ -69,7 +69,7 @@ impl Team<'_> {
     }
 
     /// The values of another lane of the team.
-    fn shuffled(
+    pub fn shuffled(
         &self,
         emit: &mut Emit<'_>,
         dtypes: &[DType],

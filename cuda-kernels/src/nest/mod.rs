@@ -23,6 +23,9 @@
 //! tree, by registers, shuffles and shared memory. There are no atomics, and every launch gives the
 //! same bits.
 //!
+//! A long row that several phases read is kept in shared memory, where there is room for two
+//! (`staged`).
+//!
 //! **Invariants.** No access is out of bounds, not even one whose value is not used: the last
 //! vector of a line and guards are predicates on the instruction. No thread reads global memory
 //! that another thread of the launch writes. Read-only loads (`.nc`) are only from buffers that
@@ -36,6 +39,7 @@ mod element;
 mod emit;
 mod exchange;
 mod follow;
+mod halves;
 mod index;
 mod phases;
 mod place;
@@ -45,6 +49,7 @@ mod scan;
 mod shape;
 mod share;
 mod spread;
+mod staged;
 mod team;
 mod tile;
 mod unroll;
@@ -119,6 +124,9 @@ pub fn compile(
         let message = format!("nest @{}: its totals do not fit on a GPU", nest.name);
         return Err(Diagnostic::new(message).help("plan for a target without `band_rows`"));
     }
+    let staged = staged::staged(nest, &schedule, architecture);
+    let resident = if staged.is_some() { staged::RESIDENT } else { 0 };
+    let nest = staged.as_ref().unwrap_or(nest);
     let (nest, accumulators) = &band::with_accumulators(nest);
     let limit = options.blocks.map_or(MAX_GRID, |b| u64::from(b.max(1)));
     let mut emit = Emit::new(nest);
@@ -159,7 +167,7 @@ pub fn compile(
         parameters: (0..nest.parameters().count())
             .map(|n| Parameter { name: parameter(n), ty: Type::U64, align: alignment as u32 })
             .collect(),
-        resident: 0,
+        resident,
         dynamic_shared: dynamic_shared > 0,
         early: true,
         threads,

@@ -21,7 +21,10 @@
 
 use super::direction::Direction;
 use super::emit::{Copy, Emit};
+use super::halves::{Lane, Lanes, are_simple, combine_all, dtypes, identities};
+use super::phases::storage_bytes;
 use super::shape::{self, is_exact, is_plain};
+use super::staged;
 use super::team::{Layout, Team, place};
 use crate::ptx::Reg;
 use crate::scalar::{self, value_type};
@@ -36,8 +39,9 @@ const COPIES: usize = 32;
 const CODE: usize = 1024;
 /// Bytes that a thread has in flight in a loop. More would take the registers of other threads.
 const FLIGHT: usize = 32;
-/// The same in a column team, of which a multiprocessor has few threads.
-const COLUMN_FLIGHT: usize = 64;
+/// The same where a multiprocessor has few threads: in a column team, and where shared memory keeps
+/// a long row.
+const FEW_FLIGHT: usize = 64;
 
 /// Distribution of a phase over a team.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,10 +177,6 @@ impl Spread {
     }
 }
 
-/// Accumulators: for each lane of a thread, the concatenated tuples of all reductions. The rows of
-/// a lane are neighbours.
-type Lanes = Vec<Vec<Reg>>;
-
 /// A phase, and how a thread does it.
 struct Part<'a> {
     phase: &'a Phase,
@@ -266,22 +266,25 @@ impl Team<'_> {
         let lanes = spread.groups * spread.vector * spread.rows;
         let dtypes = dtypes(phase);
         emit.mark_outer();
-        let mut accumulators: Lanes = (0..lanes)
-            .map(|_| phase.reductions.iter().flat_map(|r| emit.identity(&r.combine)).collect())
-            .collect();
         let copies = spread.copies_of(count);
-        if copies <= COPIES && copies * shape::cost(self.nest, phase) <= CODE {
+        let short = copies <= COPIES && copies * shape::cost(self.nest, phase) <= CODE;
+        // The lanes of a loop are variables.
+        let started = !(short && are_simple(phase));
+        let mut accumulators: Vec<Lane> =
+            (0..lanes).map(|_| started.then(|| identities(emit, phase))).collect();
+        if short {
             // Without a loop, and so without variables.
             let all = self.copies(emit, part, start, count.div_ceil(spread.step()), count);
             emit.begin_body(all.len());
             let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
             emit.instructions(phase, &only)?;
             for (n, (lane, c)) in all.iter().enumerate() {
-                accumulators[*lane] =
-                    self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
+                let next = self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
+                accumulators[*lane] = Some(next);
             }
         } else {
-            let flight = if self.layout.columns { COLUMN_FLIGHT } else { FLIGHT };
+            let few = self.layout.columns || storage_bytes(self.nest) > staged::LEAST;
+            let flight = if few { FEW_FLIGHT } else { FLIGHT };
             let steps = spread.side_by_side(self.nest, phase, count / spread.step(), flight);
             let size = steps * spread.step();
             let turns = count / size;
@@ -314,24 +317,25 @@ impl Team<'_> {
             }
         }
         emit.body.clear();
-        self.reduce(emit, phase, spread, accumulators, &dtypes)
+        self.reduce(emit, phase, spread, accumulators, started)
     }
 
-    /// One step; accumulators are variables.
+    /// One step; lanes are variables.
     fn step(
         &self,
         emit: &mut Emit<'_>,
         phase: &Phase,
         all: &[(usize, Copy)],
         dtypes: &[DType],
-        accumulators: &Lanes,
+        variables: &[Lane],
     ) -> Result<()> {
         emit.begin_body(all.len());
         let only: Vec<Copy> = all.iter().map(|(_, c)| c.clone()).collect();
         emit.instructions(phase, &only)?;
         for (n, (lane, c)) in all.iter().enumerate() {
-            let next = self.accumulate(emit, phase, n, c.active, &accumulators[*lane])?;
-            emit.assign(dtypes, &accumulators[*lane], &next);
+            let next = self.accumulate(emit, phase, n, c.active, &variables[*lane])?;
+            let variable = variables[*lane].as_ref().expect("lanes of a loop begin with a value");
+            emit.assign(dtypes, variable, &next);
         }
         Ok(())
     }
@@ -396,97 +400,31 @@ impl Team<'_> {
         all
     }
 
-    /// The accumulator, combined with the values of a copy if that is active.
+    /// The values of a copy, combined with those of its lane before it. The lane stays as it is if
+    /// the copy is not active.
     fn accumulate(
         &self,
         emit: &mut Emit<'_>,
         phase: &Phase,
         copy: usize,
         active: Option<Reg>,
-        accumulator: &[Reg],
+        lane: &Lane,
     ) -> Result<Vec<Reg>> {
         let values = phase.reductions.iter().flat_map(|r| &r.values);
         let values: Vec<Reg> = values.map(|r| emit.value(copy, *r)).collect();
-        let next = combine_all(emit, phase, accumulator, &values)?;
+        let next = match lane {
+            Some(lane) => combine_all(emit, phase, lane, &values)?,
+            None => values,
+        };
         let Some(active) = active else { return Ok(next) };
-        let dtypes = dtypes(phase);
-        let choose = next.iter().zip(accumulator).zip(&dtypes).map(|((next, old), dtype)| {
+        let before = lane.clone().unwrap_or_else(|| identities(emit, phase));
+        let choose = next.iter().zip(&before).zip(dtypes(phase)).map(|((next, old), dtype)| {
             if next == old {
                 *old
             } else {
-                scalar::select(&mut emit.code, *dtype, active, *next, *old)
+                scalar::select(&mut emit.code, dtype, active, *next, *old)
             }
         });
         Ok(choose.collect())
     }
-
-    /// Combines all lanes of the team in halves; every thread gets the results of each row.
-    fn reduce(
-        &mut self,
-        emit: &mut Emit<'_>,
-        phase: &Phase,
-        spread: &Spread,
-        mut lanes: Lanes,
-        dtypes: &[DType],
-    ) -> Result<Lanes> {
-        if phase.reductions.is_empty() {
-            return Ok(Vec::new());
-        }
-        emit.code.comment("lanes in halves");
-        debug_assert!(spread.groups.is_power_of_two());
-        combine_halves(emit, phase, &mut lanes, spread.exchanged)?;
-        let mut distance = spread.threads / 2;
-        let exchanges = distance > 0;
-        let all: Vec<DType> = (0..spread.exchanged).flat_map(|_| dtypes.iter().copied()).collect();
-        while distance > 0 {
-            let flat: Vec<Reg> = lanes.concat();
-            let brought = self.bring(emit, &all, &flat, distance as u32);
-            for (lane, other) in lanes.iter_mut().zip(brought.chunks(dtypes.len())) {
-                *lane = combine_all(emit, phase, lane, other)?;
-            }
-            distance /= 2;
-        }
-        combine_halves(emit, phase, &mut lanes, spread.rows)?;
-        let settled = exchanges && (self.layout.columns || spread.threads > 32);
-        let all: Vec<DType> = (0..spread.rows).flat_map(|_| dtypes.iter().copied()).collect();
-        let told = self.tell(emit, &all, &lanes.concat(), !settled);
-        Ok(told.chunks(dtypes.len()).map(<[Reg]>::to_vec).collect())
-    }
-}
-
-/// Combines the lanes of a thread in halves until `least` of them are left.
-fn combine_halves(
-    emit: &mut Emit<'_>,
-    phase: &Phase,
-    lanes: &mut Lanes,
-    least: usize,
-) -> Result<()> {
-    while lanes.len() > least {
-        let half = lanes.len() / 2;
-        for lane in 0..half {
-            lanes[lane] = combine_all(emit, phase, &lanes[lane], &lanes[lane + half])?;
-        }
-        lanes.truncate(half);
-    }
-    Ok(())
-}
-
-/// Dtypes of the tuples of all reductions.
-fn dtypes(phase: &Phase) -> Vec<DType> {
-    phase.reductions.iter().flat_map(|r| r.combine.dtypes()).collect()
-}
-
-/// Combines the tuples of each reduction.
-fn combine_all(
-    emit: &mut Emit<'_>,
-    phase: &Phase,
-    left: &[Reg],
-    right: &[Reg],
-) -> Result<Vec<Reg>> {
-    let mut results = Vec::new();
-    for reduction in &phase.reductions {
-        let part = results.len()..results.len() + reduction.results.len();
-        results.extend(emit.combine(&reduction.combine, &left[part.clone()], &right[part])?);
-    }
-    Ok(results)
 }

@@ -239,7 +239,72 @@ fn longer_nests() {
     }
 }
 
+/// Lanes begin with their first element, and a sum that consists of negative zeros is +0.
+#[test]
+fn sums_of_zeros() {
+    for (dtype, lanes) in [("bf16", 1024), ("f32", 1024), ("f64", 32), ("f16", 4)] {
+        for columns in [3, 24, 100, 768, 1100] {
+            let text = format!(
+                "nest @zeros(in %x: {dtype}[4,{columns}], out %y: f64[4], out %z: f64[4]) {{
+                   parallel i: 4
+                   phase j: {columns} {{
+                     %0: {dtype} = load %x[i, j] %1: f64 = convert %0
+                     %2: f64 = reduce(%1) sum tree({lanes})
+                     %3: f64 = reduce(%1) min tree({lanes})
+                   }}
+                   phase {{ store %y[i], %2 store %z[i], %3 }} }}"
+            );
+            let nest = parse_nests("zeros", &text).unwrap().remove(0).0;
+            verify(&nest).unwrap();
+            let dtype = nest.buffers.iter().next().unwrap().1.dtype;
+            let zero = |k: usize| match (k / columns, k % columns) {
+                (1, at) if at % 7 == 6 => 0.0,
+                (2, 0) => 1.5,
+                _ => -0.0,
+            };
+            let values: Vec<Scalar> =
+                (0..4 * columns).map(|k| Scalar::from_f64(dtype, zero(k))).collect();
+            let given = Literal::from_scalars(dtype, &[4, columns], &values).unwrap();
+            assert!(check(&nest, &[given]), "{text}");
+        }
+    }
+}
+
 const LONGER: &[&str] = &[
+    // A row that is staged.
+    "nest @staged(in %x: bf16[2,16400], in %c: bf16[16400], out %y: bf16[2,16400]) {
+      parallel i: 2
+      phase j: 16400 {
+        %0: bf16 = load %x[i, j] %1: f32 = convert %0
+        %2: f32 = reduce(%1) max tree(1024)
+      }
+      phase j: 16400 {
+        %3: bf16 = load %x[i, j] %4: f32 = convert %3 %5: f32 = sub %4, %2
+        %6: bf16 = load %c[j] %7: f32 = convert %6 %8: f32 = mul %5, %7
+        %9: f32 = reduce(%8) sum tree(1024)
+      }
+      phase j: 16400 {
+        %10: bf16 = load %x[i, j] %11: f32 = convert %10 %12: f32 = sub %11, %9
+        %13: bf16 = convert %12
+        store %y[i, j], %13
+      } }",
+    // Reductions of all kinds at once, and one whose operands may not change places.
+    "nest @kinds(in %x: f32[3,100], out %s: f32[3], out %p: f32[3], out %h: f32[3], \
+        out %a: f32[3], out %k: i32[3]) {
+      parallel i: 3
+      phase j: 100 {
+        %0: f32 = load %x[i, j]
+        %1: f32 = reduce(%0) sum tree(64) %2: f32 = reduce(%0) prod tree(64)
+        %3: f32 = reduce(%0) max tree(64)
+      }
+      phase j: 100 {
+        %4: f32 = load %x[i, j] %5: i32 = index j
+        %6: f32 = reduce(%4) sum tree(64) %7: f32, %8: i32 = reduce(%4, %5) argmin tree(64)
+      }
+      phase {
+        %9: f32 = add %1, %6
+        store %s[i], %9 store %p[i], %2 store %h[i], %3 store %a[i], %7 store %k[i], %8
+      } }",
     // A norm and its gradients; the last rows of a band are fewer than its lanes.
     "nest @totals(in %x: bf16[54,768], in %c: bf16[54,768], out %y: bf16[54,768], \
        out %s: f32[3,768], out %t: f32[3,768]) {
