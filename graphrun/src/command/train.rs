@@ -73,6 +73,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         world: world.as_ref(),
         sharding: Sharding::ALL[usize::from(args.ranks.zero)],
     };
+    if args.ranks.zero > 0 && world.as_ref().is_none_or(|world| world.size() == 1) {
+        console.note("--zero has no effect on one rank, which stores all variables");
+    }
     let mut session = Session::open_with(device, &choices)?;
     let Some(out) = &args.out else {
         // The finder alone goes without a folder.

@@ -102,6 +102,9 @@ fn stages_of_zero_write_the_same_files() {
     assert!(weights("both").unwrap() == weights("one").unwrap());
     let unknown = [&RANKS[..], &["--zero", "4"]].concat();
     place.train("wide.graph", "unknown", &unknown).failed(2, &["--zero", "0..=3"]);
+    let alone = place.train("wide.graph", "alone", &[&DIVIDED[..], &["--zero", "1"]].concat());
+    assert_eq!(alone.status, Some(0), "{alone:?}");
+    assert!(alone.err.starts_with("--zero has no effect on one rank"), "{alone:?}");
 }
 
 /// All processes of the run end, with one message, and the run goes on.
