@@ -10,6 +10,7 @@ use wengert_core::interpret::run_ranks;
 use wengert_core::plan::Account;
 use wengert_core::{Binding, DType, Initializer, Literal, Target, Tensor, TensorType};
 use wengert_testing::Random;
+use wengert_testing::ranks::{count, join, part};
 
 fn ty(dtype: DType, shape: &[usize]) -> TensorType {
     TensorType::new(dtype, shape.iter().copied())
@@ -57,44 +58,21 @@ fn adam(dtype: DType, clips: bool) -> Function {
     built.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Part `rank` of `ranks` along an axis.
-fn part(x: &Literal, axis: usize, rank: usize, ranks: usize) -> Literal {
-    let mut shape = x.shape().to_vec();
-    let outer = shape[..axis].iter().product::<usize>();
-    let row = x.to_bytes().len() / outer / ranks;
-    shape[axis] /= ranks;
-    let bytes: Vec<u8> =
-        (0..outer).flat_map(|o| x.to_bytes()[(o * ranks + rank) * row..][..row].to_vec()).collect();
-    Literal::from_bytes(x.dtype(), &shape, &bytes).unwrap()
-}
-
-/// Parts of all ranks along an axis, together.
-fn join(parts: &[&Literal], axis: usize) -> Literal {
-    let mut shape = parts[0].shape().to_vec();
-    let outer = shape[..axis].iter().product::<usize>();
-    let row = parts[0].to_bytes().len() / outer;
-    shape[axis] *= parts.len();
-    let bytes: Vec<u8> = (0..outer)
-        .flat_map(|o| parts.iter().flat_map(move |x| x.to_bytes()[o * row..][..row].to_vec()))
-        .collect();
-    Literal::from_bytes(parts[0].dtype(), &shape, &bytes).unwrap()
-}
-
 /// The outputs of a function on its ranks, whole.
 fn outputs(of_rank: &Function, shards: &Shards, inputs: &[Literal]) -> Vec<Literal> {
     let ranks = of_rank.mesh.ranks();
     let given = |rank: usize| {
         let pairs = of_rank.inputs.iter().zip(inputs);
         let of = |(input, x): (&wengert_core::graph::Input, &Literal)| match &*input.name {
-            "x" | "y" => part(x, 0, rank, ranks),
-            name => shards.axis(name).map_or(x.clone(), |axis| part(x, axis, rank, ranks)),
+            "x" | "y" => part(x, [0, 1], rank, ranks),
+            name => shards.axis(name).map_or(x.clone(), |axis| part(x, [axis, 1], rank, ranks)),
         };
         pairs.map(of).collect::<Vec<Literal>>()
     };
     let given: Vec<Vec<Literal>> = (0..ranks).map(given).collect();
     let made = run_ranks(of_rank, &given).unwrap_or_else(|e| panic!("{e}\n{of_rank}"));
     let output = |i: usize| match shards.axis(&of_rank.outputs[i].name) {
-        Some(axis) => join(&made.iter().map(|on| &on[i]).collect::<Vec<_>>(), axis),
+        Some(axis) => join(&made.iter().map(|on| &on[i]).collect::<Vec<_>>(), [axis, 1]),
         None => {
             assert!(made.iter().all(|on| on[i] == made[0][i]), "output {i} is invariant");
             made[0][i].clone()
@@ -114,10 +92,6 @@ fn inputs(function: &Function, seed: u64) -> Vec<Literal> {
             _ => random.literal(function.input_type(i)),
         })
         .collect()
-}
-
-fn count(function: &Function, name: &str) -> usize {
-    function.numbered().iter().filter(|n| n.equation.op.name() == name).count()
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //!   another. Over [`Rational`] numbers the interpreter is exact.
 //! - [`calls`]: suites of calls, which every device runs.
 //! - [`layout`]: literals in memory whose rows have a pitch.
+//! - [`ranks`]: functions for tests of ranks, and literals in parts.
 //! - [`samples`]: operands for every op.
 //! - [`digits`]: the repository's data.
 //! - [`transcript`]: documents whose commands are run and compared with what they show.
@@ -30,6 +31,7 @@ pub mod nested;
 pub mod nests;
 pub mod programs;
 pub mod random;
+pub mod ranks;
 mod rational;
 pub mod samples;
 mod skip;

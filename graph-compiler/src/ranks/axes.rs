@@ -13,7 +13,7 @@ use super::regions::Inner;
 use wengert_core::call::ScatterKind;
 use wengert_core::graph::Equation;
 use wengert_core::op::collective::PReduceKind;
-use wengert_core::op::{Attention, Gather, ReduceKind, Scatter, Windows};
+use wengert_core::op::{Attention, AttentionKind, Gather, ReduceKind, Scatter, Windows};
 use wengert_core::{Dim, Literal, Op, Scalar, TensorType};
 
 /// The fate of an axis in a result.
@@ -41,7 +41,7 @@ pub(super) struct Along {
 }
 
 impl Along {
-    fn new(operands: Vec<Option<usize>>, result: Fate) -> Self {
+    pub(super) fn new(operands: Vec<Option<usize>>, result: Fate) -> Self {
         Along { operands, results: vec![result], zero: None, regions: vec![] }
     }
 
@@ -184,7 +184,11 @@ impl<'a> Typed<'a> {
             Op::WindowScatterAdd(op) => self.windows(&op.windows),
             Op::Gather(op) => self.gather(op),
             Op::Scatter(op) => self.scatter(op),
-            Op::Attention(op) => self.attention(op),
+            Op::Attention(op) => self.attention(op, parts),
+            Op::PReduce(_) | Op::PVary(_) | Op::PPermute(_) => self.but(&[]),
+            Op::AllGather(op) if op.tiled => self.but(&[op.axis]),
+            Op::PsumScatter(op) if op.tiled => self.but(&[op.axis]),
+            Op::AllToAll(op) if op.tiled => self.but(&[op.split_axis, op.concat_axis]),
             Op::TriangularSolve(_) => {
                 let rank = self.rank(0);
                 self.but(&[rank.saturating_sub(2), rank.saturating_sub(1)])
@@ -357,16 +361,45 @@ impl<'a> Typed<'a> {
         all
     }
 
-    /// The axis of examples. A bias may be the same for all of them.
-    fn attention(&self, _: &Attention) -> Vec<Along> {
+    /// The axis of examples, and that of heads, if all heads fall into equal parts. A bias may be
+    /// the same for all of them.
+    fn attention(&self, op: &Attention, parts: usize) -> Vec<Along> {
         let examples = &self.operands[0].shape[0];
-        let place = |ty: &TensorType| (ty.shape[0] == *examples).then_some(0);
-        vec![Along {
-            operands: self.operands.iter().map(place).collect(),
-            results: vec![Fate::Kept(0); self.results.len()],
+        let example = |ty: &TensorType| (ty.shape[0] == *examples).then_some(0);
+        let packed = self.rank(0) == 5;
+        let bias = if packed { 1 } else { 3 };
+        let tangent = (op.kind == AttentionKind::Jvp).then(|| self.operands.len() - 1);
+        let is_bias = |i: usize| op.bias && (i == bias || Some(i) == tangent);
+        // [B, T, 3, N, H], [B, T, N, H], [B, N, T], and the prefix, [B].
+        let head = |ty: &TensorType| match ty.rank() {
+            5 => Some(3),
+            4 => Some(2),
+            3 => Some(1),
+            _ => None,
+        };
+        let place = |(i, ty): (usize, &TensorType)| match is_bias(i) {
+            true => (ty.shape[1] != Dim::from(1)).then_some(1),
+            false => head(ty),
+        };
+        let along = |operands: Vec<Option<usize>>, results: Vec<Fate>| Along {
+            operands,
+            results,
             zero: None,
             regions: vec![],
-        }]
+        };
+        let mut all = vec![along(
+            self.operands.iter().map(example).collect(),
+            vec![Fate::Kept(0); self.results.len()],
+        )];
+        let operands: Vec<Option<usize>> = self.operands.iter().enumerate().map(place).collect();
+        let falls = |(ty, axis): (&TensorType, &Option<usize>)| {
+            axis.is_none_or(|axis| extents(ty)[axis].is_multiple_of(parts))
+        };
+        if self.operands.iter().zip(&operands).all(falls) {
+            let kept = |ty| Fate::Kept(head(ty).expect("a result of attention has heads"));
+            all.push(along(operands, self.results.iter().map(kept).collect()));
+        }
+        all
     }
 
     /// The op for one of `parts` equal parts of the axis: its attributes have the smaller extent.

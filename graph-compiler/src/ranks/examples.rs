@@ -179,7 +179,12 @@ fn again(body: &Body, equation: &Equation, axis: usize, parts: usize) -> Option<
     let cheap = equation.op.traits().elementwise
         || matches!(
             equation.op,
-            Op::BroadcastInDim(_) | Op::Iota(_) | Op::Constant(_) | Op::Permute(_) | Op::Reshape(_)
+            Op::BroadcastInDim(_)
+                | Op::Iota(_)
+                | Op::Constant(_)
+                | Op::Permute(_)
+                | Op::Reshape(_)
+                | Op::PVary(_)
         );
     if cheap { Typed::of(body, equation).computes(axis, parts) } else { None }
 }
@@ -191,7 +196,7 @@ fn is_zero(body: &Body, definitions: &IdVec<ValueId, Option<usize>>, mut value: 
         let equation = &body.equations[at];
         match &equation.op {
             Op::Constant(op) => return op.value.splat().is_some_and(|s| s.to_f64() == 0.0),
-            Op::BroadcastInDim(_) | Op::Reshape(_) | Op::ConvertElementType(_) => {
+            Op::BroadcastInDim(_) | Op::Reshape(_) | Op::ConvertElementType(_) | Op::PVary(_) => {
                 value = equation.operands[0];
             }
             _ => return false,

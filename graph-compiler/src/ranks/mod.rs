@@ -1,7 +1,7 @@
 //! Data parallelism: the function of one device as the function of each of N ranks.
 //!
-//! [`DataParallel`] takes a function without a mesh, such as a training step with its loss,
-//! gradients and optimiser. Some of its inputs hold a batch of examples along axis 0. The result
+//! [`DataParallel`] takes a function, such as a training step with its loss, gradients and
+//! optimiser. It has no mesh, or one with other axes. Some of its inputs hold a batch of examples along axis 0. The result
 //! runs on the ranks of `mesh(data=N)`: each rank is given `1/N` of the examples, and everything
 //! else is the same on all ranks.
 //!
@@ -42,7 +42,8 @@
 //!
 //! The parts are [`axes`] (ops along one axis), [`examples`] (the analysis), [`control`] (that of
 //! loops and branches, by their [`regions`]) and [`rewrite`] (by equations that [`divide`] makes).
-//! [`Shards`] then divides the variables among the ranks.
+//! [`Shards`] then divides the variables among the ranks. [`TensorParallel`] divides products
+//! instead of examples, before this pass.
 
 mod axes;
 mod control;
@@ -54,9 +55,11 @@ mod refuse;
 mod regions;
 mod rewrite;
 mod shards;
+mod tensor;
 
 pub(crate) use refuse::check;
 pub use shards::{Sharding, Shards, parameters};
+pub use tensor::{Split, TensorParallel, TensorSplits};
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;
@@ -115,9 +118,10 @@ impl DataParallel {
         DataParallel { axis: axis.into(), ..self }
     }
 
-    /// The function of each rank. With one rank it has no mesh.
+    /// The function of each rank. Its mesh has the axis in front of those of the function. With one
+    /// rank the mesh is that of the function.
     ///
-    /// Errors: the function has a mesh, or dimension variables; an input that is named does not
+    /// Errors: the mesh has the axis already; the function has dimension variables; an input that is named does not
     /// exist, or cannot be divided; N and M do not fit; an op mixes examples.
     pub fn apply(&self, function: &Function) -> Result<Function> {
         self.applied(function).map_err(|error| error.context("data parallelism"))
@@ -126,9 +130,10 @@ impl DataParallel {
     fn applied(&self, function: &Function) -> Result<Function> {
         let name = &function.name;
         self.check_numbers()?;
-        if !function.mesh.is_empty() {
-            return Err(Diagnostic::new(format!("@{name} has {} already", function.mesh))
-                .help("give the function of one device"));
+        if function.mesh.extent(&self.axis).is_some() {
+            let (mesh, axis) = (&function.mesh, &self.axis);
+            return Err(Diagnostic::new(format!("@{name} has {mesh} already, with axis `{axis}`"))
+                .help("give a function without this axis, or name the axis otherwise"));
         }
         if let Some(variable) = function.variables().first() {
             return Err(Diagnostic::new(format!("@{name} has the dimension variable {variable}"))

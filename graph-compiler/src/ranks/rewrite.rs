@@ -9,6 +9,7 @@ use crate::autodiff::{record, unpoisoned};
 use std::collections::BTreeMap;
 use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Function, ValueId};
+use wengert_core::mesh::Varying;
 use wengert_core::op::collective::{PReduce, PReduceKind};
 use wengert_core::op::{Binary, Scan};
 use wengert_core::{Dim, Location, Mesh, Result, Tensor, TensorType};
@@ -46,12 +47,16 @@ impl Rewrite<'_> {
         let mut types = body.types(&body.inputs);
         if ranks > 1 {
             for input in batch {
-                types[*input] = part_of(&types[*input], 0, ranks).varying_over(&[self.axis()]);
+                let part = part_of(&types[*input], 0, ranks);
+                let varying = part.varying.union(&Varying::over(&[self.axis()]));
+                types[*input] = part.with_varying(varying);
             }
         }
         let maker = Maker::with_types(self.function, &types);
         if ranks > 1 {
-            maker.scope.set_mesh(Mesh::new([(self.axis(), ranks)])?);
+            let own = [(self.axis().into(), ranks)];
+            let others = self.function.mesh.axes().iter().cloned();
+            maker.scope.set_mesh(Mesh::new(own.into_iter().chain(others))?);
         }
         let outputs = maker.scope.clone().enter(|| self.equations(&maker.primals))?;
         let names = self.function.outputs.clone();

@@ -1,6 +1,6 @@
 //! Loops and branches with values by example.
 
-use super::{build, check, count, f32s, i32s, param, refuses};
+use super::{check, refuses};
 use wengert_compiler::autodiff::operators::value_and_grad;
 use wengert_compiler::ranks::DataParallel;
 use wengert_core::build::FunctionBuilder;
@@ -9,6 +9,7 @@ use wengert_core::build::control::{
 };
 use wengert_core::graph::{Function, parse_program};
 use wengert_core::{DType, Tensor};
+use wengert_testing::ranks::{build, count, f32s, i32s, param};
 
 /// A step of SGD on the loss of `model`, whose variables have these shapes, for examples `x`,
 /// `f32[8,5,3]`, and their classes, of which there are two.

@@ -14,52 +14,8 @@ use wengert_core::op::{
     Attention, AttentionKind, ConvGeneralDilated, ReduceWindow, WindowKind, Windows,
 };
 use wengert_core::{DType, Initializer, Literal, Scalar, Tensor, TensorType};
-use wengert_testing::Random;
+use wengert_testing::ranks::{build, count, f32s, i32s, inputs, numbers, param, part};
 use wengert_testing::samples::{self, Sample};
-
-fn f32s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F32, shape.iter().copied())
-}
-
-fn i32s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::I32, shape.iter().copied())
-}
-
-fn param(shape: &[usize]) -> Tensor {
-    Tensor::variable(f32s(shape), Initializer::Zeros)
-}
-
-fn build(name: &str, f: impl FnOnce(&mut FunctionBuilder)) -> Function {
-    FunctionBuilder::build(name, f).unwrap_or_else(|e| panic!("{e}"))
-}
-
-/// Random inputs; integers are below `classes`.
-fn inputs(function: &Function, classes: i32, seed: u64) -> Vec<Literal> {
-    let mut random = Random(seed);
-    let input = |i: usize| {
-        let ty = function.input_type(i);
-        match ty.dtype {
-            DType::I32 => {
-                let shape = ty.extents().unwrap();
-                let count = shape.iter().product::<usize>();
-                let label = |_| random.below(classes as usize) as i32;
-                Literal::from_vec(&shape, (0..count).map(label).collect()).unwrap()
-            }
-            DType::U32 => Literal::from_vec(&[2], vec![3u32, seed as u32]).unwrap(),
-            _ => random.literal(ty),
-        }
-    };
-    (0..function.inputs.len()).map(input).collect()
-}
-
-/// Part `rank` of `ranks` along axis 0.
-fn part(x: &Literal, rank: usize, ranks: usize) -> Literal {
-    let mut shape = x.shape().to_vec();
-    shape[0] /= ranks;
-    let bytes = x.to_bytes();
-    let size = bytes.len() / ranks;
-    Literal::from_bytes(x.dtype(), &shape, &bytes[rank * size..][..size]).unwrap()
-}
 
 /// The outputs of a function on its ranks. Those that vary are joined along axis 0; the others
 /// are the same on all ranks.
@@ -70,7 +26,7 @@ fn outputs(of_rank: &Function, batch: &[&str], inputs: &[Literal]) -> Vec<Litera
         let of = |(input, x): (&wengert_core::graph::Input, &Literal)| match batch
             .contains(&&*input.name)
         {
-            true => part(x, rank, ranks),
+            true => part(x, [0, 1], rank, ranks),
             false => x.clone(),
         };
         pairs.map(of).collect::<Vec<Literal>>()
@@ -88,10 +44,6 @@ fn outputs(of_rank: &Function, batch: &[&str], inputs: &[Literal]) -> Vec<Litera
         Literal::from_bytes(made[0][i].dtype(), &shape, &bytes).unwrap()
     };
     (0..of_rank.outputs.len()).map(output).collect()
-}
-
-fn numbers(x: &Literal) -> Vec<f64> {
-    x.scalars().map(|s| s.to_f64()).collect()
 }
 
 /// Checks a function for several M and N. Returns the function of two ranks for M = 4.
@@ -130,11 +82,6 @@ fn check(function: &Function, batch: &[&str], classes: i32) -> Function {
         }
     }
     DataParallel::new(batch.to_vec()).ranks(2).microbatches(4).apply(function).unwrap()
-}
-
-/// Counts the equations of an op, in regions too.
-fn count(function: &Function, name: &str) -> usize {
-    function.numbered().iter().filter(|n| n.equation.op.name() == name).count()
 }
 
 /// A step of SGD of a network of two layers.
@@ -611,7 +558,7 @@ fn requests_that_do_not_fit_are_refused() {
         %0: f32[4]{data} = exp %x
         return %0
     }";
-    refuses(&of(&["x"]), meshed, &["@f has mesh(data=2) already"]);
+    refuses(&of(&["x"]), meshed, &["@f has mesh(data=2) already, with axis `data`"]);
     let variable = "func @f(%x: f32[B]) -> (f32[B]) {
         %0: f32[B] = exp %x
         return %0

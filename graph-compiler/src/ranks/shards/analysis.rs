@@ -9,10 +9,11 @@
 //! computed by part, because the order of a sum may depend on the shape.
 
 use crate::ranks::axes::{Along, Fate, Typed};
+use wengert_core::Op;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
+use wengert_core::mesh::Varying;
 use wengert_core::op::collective::{PReduce, PReduceKind};
-use wengert_core::{Mesh, Op};
 
 /// How an equation is computed.
 #[derive(Clone, Debug)]
@@ -23,6 +24,15 @@ pub(super) enum Way {
     Part(Along),
     /// A sum over the ranks, of which each gets its part of this axis.
     Scatter(usize),
+}
+
+/// The ranks among which variables are divided.
+#[derive(Clone, Copy)]
+pub(super) struct Among<'a> {
+    /// Axes of the mesh.
+    pub over: &'a [String],
+    /// The number of ranks along these.
+    pub ranks: usize,
 }
 
 /// The readers of a value.
@@ -58,23 +68,24 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    /// `inputs` and `outputs` have the axes along which they are divided. With `scatters`, sums
-    /// over the ranks are divided where only parts of them are read.
+    /// `inputs` and `outputs` have the axes along which they are divided among the `ranks` along
+    /// axes of the mesh, `over`. With `scatters`, sums over these are divided where only parts of
+    /// them are read.
     pub fn of(
         function: &Function,
-        mesh: &Mesh,
+        among: Among<'_>,
         inputs: &[Option<usize>],
         outputs: &[Option<usize>],
         scatters: bool,
     ) -> Self {
-        let (body, ranks) = (&function.body, mesh.ranks());
+        let body = &function.body;
         let mut part: IdVec<ValueId, Option<usize>> = body.values.iter().map(|_| None).collect();
         for (value, axis) in body.inputs.iter().zip(inputs) {
             part[*value] = *axis;
         }
         let mut ways: Vec<Way> = Vec::with_capacity(body.equations.len());
         for equation in &body.equations {
-            let way = forward(body, equation, &part, ranks);
+            let way = forward(body, equation, &part, among);
             if let Way::Part(along) = &way {
                 for (result, fate) in equation.results.iter().zip(&along.results) {
                     part[*result] = kept(*fate);
@@ -89,7 +100,7 @@ impl Analysis {
         }
         for (equation, way) in body.equations.iter().zip(&mut ways).rev() {
             if matches!(way, Way::Whole) {
-                *way = backward(body, equation, &demand, mesh, scatters);
+                *way = backward(body, equation, &demand, among, scatters);
             }
             for (i, operand) in equation.operands.iter().enumerate() {
                 let axis = match way {
@@ -128,12 +139,15 @@ fn independent(op: &Op) -> bool {
 }
 
 /// What an equation does along single axes, if it may be computed by part.
-fn candidates(body: &Body, equation: &Equation, ranks: usize) -> Vec<Along> {
-    let differs = |v: &ValueId| !body.ty(*v).varying.is_empty();
+fn candidates(body: &Body, equation: &Equation, among: Among<'_>) -> Vec<Along> {
+    let differs = |v: &ValueId| {
+        let varying = &body.ty(*v).varying;
+        among.over.iter().any(|axis| varying.contains(axis))
+    };
     if !independent(&equation.op) || equation.results.iter().any(differs) {
         return vec![];
     }
-    let mut all = Typed::of(body, equation).axes(ranks);
+    let mut all = Typed::of(body, equation).axes(among.ranks);
     all.retain(|along| {
         along.zero.is_none() && along.results.iter().all(|fate| kept(*fate).is_some())
     });
@@ -145,7 +159,7 @@ fn forward(
     body: &Body,
     equation: &Equation,
     part: &IdVec<ValueId, Option<usize>>,
-    ranks: usize,
+    among: Among<'_>,
 ) -> Way {
     let divided = |v: &&ValueId| part[**v].is_some();
     if !equation.operands.iter().any(|v| divided(&v)) {
@@ -160,7 +174,7 @@ fn forward(
         let mut pairs = equation.operands.iter().zip(&along.operands);
         pairs.all(|(v, axis)| part[*v].is_none() || part[*v] == *axis)
     };
-    match candidates(body, equation, ranks).into_iter().find(fits) {
+    match candidates(body, equation, among).into_iter().find(fits) {
         Some(along) => Way::Part(along),
         None => Way::Whole,
     }
@@ -171,7 +185,7 @@ fn backward(
     body: &Body,
     equation: &Equation,
     demand: &IdVec<ValueId, Demand>,
-    mesh: &Mesh,
+    among: Among<'_>,
     scatters: bool,
 ) -> Way {
     let wanted = |v: &ValueId| match demand[*v] {
@@ -184,13 +198,13 @@ fn backward(
     if let (Op::PReduce(PReduce { kind: PReduceKind::Sum, over }), [axis]) =
         (&equation.op, &axes[..])
     {
-        let all = mesh.axes().iter().all(|(name, _)| over.iter().any(|o| **o == **name));
-        return if scatters && all { Way::Scatter(*axis) } else { Way::Whole };
+        let same = Varying::over(over) == Varying::over(among.over);
+        return if scatters && same { Way::Scatter(*axis) } else { Way::Whole };
     }
     let fits = |along: &Along| {
         along.results.iter().zip(&axes).all(|(fate, axis)| kept(*fate) == Some(*axis))
     };
-    match candidates(body, equation, mesh.ranks()).into_iter().find(fits) {
+    match candidates(body, equation, among).into_iter().find(fits) {
         Some(along) => Way::Part(along),
         None => Way::Whole,
     }

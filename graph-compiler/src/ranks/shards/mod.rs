@@ -23,6 +23,12 @@
 //! ranks. A variable without such an axis stays whole. So do variables of less than
 //! [`Shards::LEAST`] elements, where a transfer costs more than the memory is worth.
 //!
+//! # The ranks
+//!
+//! Variables are divided along the axes of the mesh over which none of them varies. So the parts
+//! of [tensor parallelism](super::TensorParallel) are divided further, among the ranks that have
+//! the same part.
+//!
 //! # Which variables
 //!
 //! A *parameter* is a variable from which the values of examples are computed. The others are
@@ -34,10 +40,11 @@ mod rewrite;
 
 use crate::calls::inline_wrappers;
 use crate::rewrite::tidy;
-use analysis::Analysis;
+use analysis::{Among, Analysis};
 use rewrite::Rewrite;
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::graph::{Function, InputRole, ValueId};
+use wengert_core::mesh::Varying;
 use wengert_core::{Diagnostic, Mesh, Op, Result};
 
 /// What ranks store in parts. Each stage includes those before it.
@@ -81,6 +88,8 @@ impl Sharding {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shards {
     mesh: Mesh,
+    /// The axes of the mesh along which variables are divided.
+    over: Vec<String>,
     sharding: Sharding,
     /// The axis along which each variable is divided.
     axes: BTreeMap<String, usize>,
@@ -98,8 +107,9 @@ impl Shards {
         whole: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let (mesh, whole) = (of_rank.mesh.clone(), BTreeSet::from_iter(whole));
-        let ranks = mesh.ranks();
-        let none = Shards { mesh, sharding, axes: BTreeMap::new() };
+        let over = shared(of_rank);
+        let none = Shards { mesh, over, sharding, axes: BTreeMap::new() };
+        let ranks = none.ranks();
         if sharding == Sharding::Replicated || ranks == 1 {
             return none;
         }
@@ -123,6 +133,11 @@ impl Shards {
         self.axes.get(variable).copied()
     }
 
+    /// The number of ranks among which variables are divided.
+    fn ranks(&self) -> usize {
+        self.mesh.size(&self.over).expect("the axes are of this mesh")
+    }
+
     /// Whether every variable is whole.
     pub fn is_empty(&self) -> bool {
         self.axes.is_empty()
@@ -134,20 +149,26 @@ impl Shards {
     }
 
     /// The function of a rank whose variables are divided. A function without a mesh, such as an
-    /// evaluation, runs on every rank alike.
+    /// evaluation, runs on every rank alike. One whose mesh has some of the axes gets all of them.
     ///
     /// Errors: the function has dimension variables, or another mesh; a variable has another type
     /// than it has in the training step.
     pub fn apply(&self, function: &Function) -> Result<Function> {
-        if self.is_empty() {
+        let lacks_axes = !function.mesh.is_empty() && function.mesh != self.mesh;
+        if self.is_empty() && !(lacks_axes && self.has_axes(&function.mesh)) {
             return Ok(function.clone());
         }
         self.applied(function).map_err(|error| error.context("sharding of variables"))
     }
 
+    /// Whether the mesh has all axes of another.
+    fn has_axes(&self, other: &Mesh) -> bool {
+        other.axes().iter().all(|(name, extent)| self.mesh.extent(name) == Some(*extent))
+    }
+
     fn applied(&self, function: &Function) -> Result<Function> {
         let name = &function.name;
-        if !function.mesh.is_empty() && function.mesh != self.mesh {
+        if !self.has_axes(&function.mesh) {
             let (has, wanted) = (&function.mesh, &self.mesh);
             return Err(Diagnostic::new(format!("@{name} has {has}, the variables {wanted}"))
                 .help("make both for the same ranks"));
@@ -163,7 +184,7 @@ impl Shards {
             let ty = function.body.ty(*value);
             let divides = |axis: usize| {
                 let extent = ty.shape.get(axis).and_then(|dim| dim.as_extent());
-                extent.is_some_and(|n| n.is_multiple_of(self.mesh.ranks()))
+                extent.is_some_and(|n| n.is_multiple_of(self.ranks()))
             };
             if axis.is_some_and(|axis| !divides(axis)) {
                 return Err(Diagnostic::new(format!(
@@ -181,10 +202,13 @@ impl Shards {
         });
         let outputs: Vec<Option<usize>> = outputs.collect();
         let scatters = self.sharding >= Sharding::Gradients;
-        let analysis = Analysis::of(&function, &self.mesh, &inputs, &outputs, scatters);
+        let among = Among { over: &self.over, ranks: self.ranks() };
+        let analysis = Analysis::of(&function, among, &inputs, &outputs, scatters);
         let rewrite = Rewrite {
             function: &function,
             mesh: &self.mesh,
+            over: &self.over,
+            ranks: among.ranks,
             analysis: &analysis,
             inputs: &inputs,
             outputs: &outputs,
@@ -193,14 +217,28 @@ impl Shards {
     }
 }
 
+/// The axes of a function's mesh over which none of its variables varies.
+fn shared(of_rank: &Function) -> Vec<String> {
+    let inputs = of_rank.inputs.iter().zip(&of_rank.body.inputs);
+    let variables = inputs.filter(|(i, _)| matches!(i.role, InputRole::State | InputRole::Param));
+    let varying = variables.map(|(_, value)| &of_rank.body.ty(*value).varying);
+    let varying = varying.fold(Varying::default(), |all, more| all.union(more));
+    let axes = of_rank.mesh.axes().iter().map(|(name, _)| name.to_string());
+    axes.filter(|name| !varying.contains(name)).collect()
+}
+
 /// The parameters among the inputs of a rank's function: what the values of its examples are
 /// computed from. Further values of the function are among the results.
 pub fn parameters(of_rank: &Function) -> BTreeSet<ValueId> {
-    let body = &of_rank.body;
+    let (body, over) = (&of_rank.body, shared(of_rank));
     let mut reaches: BTreeSet<ValueId> = BTreeSet::new();
     for equation in body.equations.iter().rev() {
-        let varies = |v: &ValueId| !body.ty(*v).varying.is_empty() || reaches.contains(v);
-        let reduces = matches!(equation.op, Op::PReduce(_));
+        let of_examples = |v: &ValueId| over.iter().any(|o| body.ty(*v).varying.contains(o));
+        let varies = |v: &ValueId| of_examples(v) || reaches.contains(v);
+        let reduces = match &equation.op {
+            Op::PReduce(op) => op.over.iter().any(|o| over.contains(o)),
+            _ => false,
+        };
         if !reduces && equation.results.iter().any(varies) {
             reaches.extend(equation.operands.iter().copied());
         }

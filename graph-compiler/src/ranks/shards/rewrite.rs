@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Function, ValueId};
 use wengert_core::location::LocationId;
+use wengert_core::mesh::Varying;
 use wengert_core::{Mesh, Op, Result, Tensor};
 
 /// The rule of locations of equations that the pass adds.
@@ -26,6 +27,10 @@ const GATHERED: usize = 2;
 pub(super) struct Rewrite<'a> {
     pub function: &'a Function,
     pub mesh: &'a Mesh,
+    /// The axes of the mesh along which variables are divided.
+    pub over: &'a [String],
+    /// The number of ranks along these.
+    pub ranks: usize,
     pub analysis: &'a Analysis,
     /// The axes along which inputs are divided.
     pub inputs: &'a [Option<usize>],
@@ -48,7 +53,8 @@ impl Rewrite<'_> {
         let mut types = body.types(&body.inputs);
         for (ty, axis) in types.iter_mut().zip(self.inputs) {
             if let Some(axis) = axis {
-                *ty = part_of(ty, *axis, self.mesh.ranks()).varying_over(&self.over());
+                let varying = ty.varying.union(&Varying::over(self.over));
+                *ty = part_of(ty, *axis, self.ranks).with_varying(varying);
             }
         }
         let maker = Maker::with_types(self.function, &types);
@@ -56,10 +62,6 @@ impl Rewrite<'_> {
         let outputs = maker.scope.clone().enter(|| self.equations(&maker.primals))?;
         let names = self.function.outputs.clone();
         maker.finish(self.function.name.clone(), names, &outputs)
-    }
-
-    fn over(&self) -> Vec<String> {
-        self.mesh.axes().iter().map(|(name, _)| name.to_string()).collect()
     }
 
     fn equations(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -108,7 +110,7 @@ impl<'a> Values<'a> {
             self.varied.insert(*result, equation);
             return Ok(());
         }
-        let ranks = self.rewrite.mesh.ranks();
+        let ranks = self.rewrite.ranks;
         let at = equation.location;
         let operands = equation.operands.iter().enumerate().map(|(i, value)| {
             let axis = match way {
@@ -124,9 +126,9 @@ impl<'a> Values<'a> {
                 let op = Typed::of(&self.rewrite.function.body, equation).part(along, ranks);
                 self.emit(equation, op, &operands)?
             }
-            Way::Scatter(axis) => vec![
-                self.derived(at, || operands[0].psum_scatter_tiled(self.rewrite.over(), *axis))?,
-            ],
+            Way::Scatter(axis) => {
+                vec![self.derived(at, || operands[0].psum_scatter_tiled(self.over(), *axis))?]
+            }
         };
         for (i, (value, result)) in equation.results.iter().zip(results).enumerate() {
             let axis = match way {
@@ -160,7 +162,7 @@ impl<'a> Values<'a> {
         let whole = match (&made.whole, &made.part) {
             (Some(whole), _) => whole.clone(),
             (None, Some((part, of))) => {
-                let (over, of) = (self.rewrite.over(), *of);
+                let (over, of) = (self.over(), *of);
                 let whole = self.derived(at, || part.all_gather_invariant(over, of))?;
                 self.gathered.push_back(value);
                 whole
@@ -170,8 +172,8 @@ impl<'a> Values<'a> {
         let found = match axis {
             None => whole.clone(),
             Some(axis) => {
-                let (over, ranks) = (self.rewrite.over(), self.rewrite.mesh.ranks());
-                let part = self.derived(at, || part_of_rank(&whole, axis, &over, ranks))?;
+                let (over, ranks) = (self.rewrite.over, self.rewrite.ranks);
+                let part = self.derived(at, || part_of_rank(&whole, axis, over, ranks))?;
                 self.made.entry(value).or_default().part.get_or_insert((part.clone(), axis));
                 part
             }
@@ -183,6 +185,11 @@ impl<'a> Values<'a> {
             self.made.entry(old).or_default().whole = None;
         }
         Ok(found)
+    }
+
+    /// The axes along which variables are divided, for collectives.
+    fn over(&self) -> Vec<String> {
+        self.rewrite.over.to_vec()
     }
 
     fn emit(&self, equation: &Equation, op: Op, operands: &[Tensor]) -> Result<Vec<Tensor>> {
