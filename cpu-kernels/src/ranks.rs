@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use wengert_core::plan::{Plan, Step};
 use wengert_core::{Diagnostic, Mesh};
 use wengert_transport::{Communicator, Error, HASH_BYTES};
@@ -27,12 +28,12 @@ struct Inner {
 
 /// This rank in the groups of a plan.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks {
+pub struct Ranks {
     groups: BTreeMap<Vec<String>, Group>,
 }
 
 /// The ranks along some axes of a mesh, as seen by one of them.
-pub(crate) struct Group {
+pub struct Group {
     /// The position of this rank.
     pub position: usize,
     /// Number of ranks.
@@ -57,11 +58,16 @@ impl World {
         self.0.communicator.rank()
     }
 
+    /// Longest time that a rank waits for another one.
+    pub fn timeout(&self) -> Duration {
+        self.0.communicator.options().timeout
+    }
+
     /// Joins the other ranks for a plan.
     ///
     /// Errors: the mesh has another number of ranks than the world; the ranks have different
     /// plans; those of the transport.
-    pub(crate) fn enter(&self, plan: &Plan) -> Result<Ranks, Diagnostic> {
+    pub fn enter(&self, plan: &Plan) -> Result<Ranks, Diagnostic> {
         check_size(&plan.function, &plan.mesh, self.size())?;
         self.0.communicator.agree(&[("plan", hash(plan))]).map_err(failed)?;
         // The order is that of the keys, and so the same on all ranks.
@@ -122,6 +128,11 @@ pub fn check_size(function: &str, mesh: &Mesh, ranks: usize) -> Result<(), Diagn
 }
 
 impl Ranks {
+    /// The groups, by the axes along which their ranks differ.
+    pub fn groups(&self) -> impl Iterator<Item = (&Vec<String>, &Group)> {
+        self.groups.iter()
+    }
+
     /// The group of this rank along axes.
     ///
     /// Error: the plan was prepared without other ranks.
@@ -134,6 +145,11 @@ impl Ranks {
 }
 
 impl Group {
+    /// Whether the ranks of the group exchange data in the plan.
+    pub fn exchanges(&self) -> bool {
+        self.communicator.is_some()
+    }
+
     /// The same number of bytes from every rank, in the order of positions.
     pub fn all_gather(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Diagnostic> {
         match &self.communicator {

@@ -20,8 +20,13 @@ use wengert_testing::Random;
 
 /// A session on one thread that has joined a world.
 fn session(world: Communicator) -> Session {
-    let one = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
-    let mut session = Session::open_with(Device::Cpu, &one).unwrap();
+    session_on(Device::Cpu, world)
+}
+
+fn session_on(device: Device, world: Communicator) -> Session {
+    let threads = (device == Device::Cpu).then_some(1);
+    let options = DeviceOptions { threads, ..DeviceOptions::default() };
+    let mut session = Session::open_with(device, &options).unwrap();
     session.join(world).unwrap();
     session
 }
@@ -38,12 +43,13 @@ fn on_ranks<T: Send>(ranks: usize, run: impl Fn(Communicator) -> T + Sync) -> Ve
     })
 }
 
-/// The outputs of a function on the CPUs of all ranks.
-fn run_on_cpus(function: &Function, inputs: &[Vec<Literal>]) -> Vec<Vec<Literal>> {
+/// The outputs of a function on the devices of all ranks.
+fn run_on(device: Device, function: &Function, inputs: &[Vec<Literal>]) -> Vec<Vec<Literal>> {
     let program = Program::from_functions(vec![function.clone()]).unwrap();
     on_ranks(function.mesh.ranks(), |world| {
         let rank = world.rank();
-        let mut compiled = session(world).compile(&program, &function.name, bind!()).unwrap();
+        let mut session = session_on(device, world);
+        let mut compiled = session.compile(&program, &function.name, bind!()).unwrap();
         let names = function.inputs.iter().map(|input| input.name.as_str());
         let given: Vec<(&str, &Literal)> = names.zip(&inputs[rank]).collect();
         compiled.run(&given).unwrap().into_values().unwrap()
@@ -53,8 +59,12 @@ fn run_on_cpus(function: &Function, inputs: &[Vec<Literal>]) -> Vec<Vec<Literal>
 /// Compares the outputs of a function on all ranks with the interpreter's, bit for bit. NaNs are
 /// equal.
 fn check(function: &Function, inputs: &[Vec<Literal>]) {
+    check_on(Device::Cpu, function, inputs);
+}
+
+fn check_on(device: Device, function: &Function, inputs: &[Vec<Literal>]) {
     let wanted = run_ranks(function, inputs).unwrap_or_else(|e| panic!("{e}\n{function}"));
-    let found = run_on_cpus(function, inputs);
+    let found = run_on(device, function, inputs);
     let bits = |literal: &Literal| -> Vec<u64> {
         literal.scalars().map(|s| if s.to_f64().is_nan() { u64::MAX } else { s.bits() }).collect()
     };
@@ -212,8 +222,20 @@ fn long_reductions_of_several_ranks() {
 /// Collectives between elementwise ops, in a loop, and in a branch that all ranks of a group take.
 #[test]
 fn collectives_in_loops_and_branches() {
+    let function = in_control();
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let inputs = drawn(&function, |ty| random.scaled(ty, 3.0));
+        check(&function, &inputs);
+        #[cfg(feature = "cuda")]
+        check_on(Device::Emulator, &function, &inputs);
+    }
+}
+
+/// Collectives in a loop, and in a branch.
+fn in_control() -> Function {
     let mesh = Mesh::new([("data", 2), ("tensor", 2)]).unwrap();
-    let function = build(&mesh, |f| {
+    build(&mesh, |f| {
         let ty = TensorType::new(DType::F32, [6]).varying_over(&["data", "tensor"]);
         let x = f.input("x", ty);
         let summed = fori(5, &x, |_, x| x.psum("data") * 0.25 + x);
@@ -224,11 +246,34 @@ fn collectives_in_loops_and_branches() {
         f.output("chosen", &chosen);
         let own = Tensor::axis_index("data").convert(DType::F32);
         f.output("own", own + x.psum(["data", "tensor"]));
-    });
-    for seed in 0..4 {
-        let mut random = Random(seed);
-        check(&function, &drawn(&function, |ty| random.scaled(ty, 3.0)));
+    })
+}
+
+/// Emulated GPUs exchange data, and their kernels add: the same bits, under the sanitizers.
+#[cfg(feature = "cuda")]
+#[test]
+fn emulated_gpus_have_the_bits_of_the_interpreter() {
+    let random_on = |function: &Function, seed| {
+        check_on(Device::Emulator, function, &random(function, seed));
+    };
+    for ranks in [2, 4] {
+        let mesh = Mesh::new([("data", ranks)]).unwrap();
+        let dtypes = if ranks == 2 { &DType::ALL[..] } else { &[DType::F32, DType::BF16] };
+        for dtype in dtypes {
+            random_on(&every(&mesh, &[&["data"]], *dtype), 7);
+        }
+        // Of a prime number, in shares.
+        let long = build(&mesh, |f| {
+            let ty = TensorType::new(DType::F32, [5003]).varying_over(&["data"]);
+            let x = f.input("x", ty);
+            f.output("sum", x.psum("data"));
+            f.output("max", x.pmax("data"));
+        });
+        random_on(&long, 8);
     }
+    let square = Mesh::new([("data", 2), ("tensor", 2)]).unwrap();
+    let over: [&[&str]; 3] = [&["tensor"], &["data", "tensor"], &["tensor", "data"]];
+    random_on(&every(&square, &over, DType::F32), 9);
 }
 
 /// Two ranks train a network on halves of a batch. One rank trains the same network on the whole
@@ -321,7 +366,7 @@ fn without_ranks_a_mesh_is_an_error_that_helps() {
     }
     let errors = on_ranks(2, |world| {
         let error = Session::open(Device::Interpreter).unwrap().join(world.clone()).unwrap_err();
-        assert!(error.to_string().contains("only the CPU joins ranks"), "{error}");
+        assert!(error.to_string().contains("this device joins no ranks"), "{error}");
         let mut session = session(world.clone());
         let again = session.join(world).unwrap_err().to_string();
         assert!(again.contains("ranks or functions already"), "{again}");

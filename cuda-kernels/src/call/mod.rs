@@ -8,6 +8,7 @@
 //! same bits, on every GPU of an architecture and on every architecture of the same kernels.
 
 mod attention;
+pub(crate) mod collective;
 mod convolution;
 mod draft;
 mod gemm;
@@ -110,6 +111,7 @@ kernels! {
     Sort,
     TopK,
     Attention,
+    Collective,
 }
 
 /// Upper bound of the bytes of workspace of a call, known before its kernels are chosen.

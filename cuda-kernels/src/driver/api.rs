@@ -20,6 +20,7 @@
 
 use super::blas::Lt;
 use super::error::{Cause, DeviceError};
+use super::nccl::Nccl;
 use super::probe::Missing;
 use cudarc::driver::sys::{self, *};
 use libloading::Library;
@@ -128,6 +129,7 @@ table! {
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
     fn cuEventDestroy_v2(event: CUevent);
     fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
     fn cuGraphInstantiateWithFlags(
@@ -216,6 +218,8 @@ pub struct Driver {
     pub(super) conditional: Result<ConditionalApi, String>,
     /// cuBLASLt, after the first request ([`Driver::cublas_lt`]).
     pub(super) lt: OnceLock<Result<Arc<Lt>, Missing>>,
+    /// NCCL, after the first request ([`Driver::nccl`]).
+    pub(super) nccl: OnceLock<Result<Arc<Nccl>, Missing>>,
 }
 
 /// Reason why a library cannot be used as the driver.
@@ -252,8 +256,8 @@ impl Driver {
         let code = unsafe { api.cuDriverGetVersion(&mut version) };
         match (code.code, version) {
             (0, 1..) => {
-                let (version, lt) = (version as u32, OnceLock::new());
-                Ok(Driver { api, path, version, conditional, lt })
+                let (version, lt, nccl) = (version as u32, OnceLock::new(), OnceLock::new());
+                Ok(Driver { api, path, version, conditional, lt, nccl })
             }
             (STUB, _) => Err(Unusable::Stub),
             (other, _) => Err(Unusable::Version(other)),
@@ -265,6 +269,13 @@ impl Driver {
     /// Errors: it is missing, too old, or lacks a function.
     pub fn cublas_lt(&self) -> Result<Arc<Lt>, Missing> {
         self.lt.get_or_init(|| Lt::find(self.version)).clone()
+    }
+
+    /// NCCL; opened at the first call.
+    ///
+    /// Errors: it is missing, too old, or lacks a function.
+    pub fn nccl(&self) -> Result<Arc<Nccl>, Missing> {
+        self.nccl.get_or_init(Nccl::find).clone()
     }
 
     /// Success, or the error with its name and text. `doing` names the operation.

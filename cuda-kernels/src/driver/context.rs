@@ -10,9 +10,11 @@
 use super::allocation::Regions;
 #[cfg(test)]
 use super::api::Driver;
+use super::api::DriverApi;
 use super::conditional::Conditionals;
 use super::error::{DeviceError, Result};
 use super::graph::Capturing;
+use super::nccl::Exchanges;
 use super::primary::{Primaries, Primary};
 use super::probe::{self, DeviceFound};
 use cudarc::driver::sys::{CUevent, CUevent_flags_enum, CUmodule, CUstream, CUstream_flags_enum};
@@ -35,6 +37,8 @@ pub(super) struct Context {
     capturing: Mutex<Option<Capturing>>,
     /// The kernels that set conditions, as long as a plan uses them.
     pub(super) conditionals: Mutex<Weak<Conditionals>>,
+    /// The exchanges with other ranks, if it has joined any.
+    exchanges: Mutex<Weak<Exchanges>>,
 }
 
 // SAFETY: a stream is a handle of the driver, which is thread-safe.
@@ -95,6 +99,7 @@ impl Device {
                 regions: Mutex::default(),
                 capturing: Mutex::default(),
                 conditionals: Mutex::default(),
+                exchanges: Mutex::default(),
             }),
         })
     }
@@ -123,9 +128,11 @@ impl Device {
         let context = &*self.context;
         context.enter()?;
         context.not_capturing("waiting for the device")?;
+        let settled = context.settle();
+        // Also after an error: the owner of memory that is copied relies on the wait.
         // SAFETY: the stream lives as long as the context.
         let code = unsafe { context.driver.api.cuStreamSynchronize(context.stream) };
-        context.check(code, || "waiting for the device".into())
+        settled.and(context.check(code, || "waiting for the device".into()))
     }
 
     /// An event that has not been recorded. A `timed` event costs more to record, and can be
@@ -157,6 +164,9 @@ impl Context {
         if self.enter().is_err() {
             return;
         }
+        if let Err(error) = self.settle() {
+            tracing::debug!(%error, "while dropping");
+        }
         // SAFETY: the stream lives as long as the context. Afterwards nothing uses the freed
         // objects: all work that could was given to this stream.
         self.log(unsafe { self.driver.api.cuStreamSynchronize(self.stream) });
@@ -167,6 +177,20 @@ impl Context {
             // SAFETY: as above, of a module that was loaded.
             Freed::Module(module) => unsafe { self.driver.api.cuModuleUnload(module) },
         });
+    }
+
+    /// Waits for exchanges with other ranks, which a wait for a stream would do for ever if a rank
+    /// does not come.
+    ///
+    /// Errors: those of [`Exchanges`].
+    pub(super) fn settle(&self) -> Result<()> {
+        let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        exchanges.map_or(Ok(()), |exchanges| exchanges.settle())
+    }
+
+    /// Sets the exchanges for which every wait waits first.
+    pub(super) fn exchange_with(&self, exchanges: &Arc<Exchanges>) {
+        *self.exchanges.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(exchanges);
     }
 
     /// An error if this stream is being captured: `what` would invalidate the capture.
@@ -246,8 +270,25 @@ impl Event {
     /// kernels may surface here.
     pub fn wait(&self) -> Result<()> {
         let doing = || "waiting for an event".into();
+        let settled = self.device.context.settle();
+        // Also after an error, as in `Device::synchronise`.
         // SAFETY: the event lives.
-        self.device.context.call(doing, |api| unsafe { api.cuEventSynchronize(self.handle) })
+        let event = |api: &DriverApi| unsafe { api.cuEventSynchronize(self.handle) };
+        settled.and(self.device.context.call(doing, event))
+    }
+
+    /// Whether the stream has passed it, or it was never recorded. Faults of kernels may surface
+    /// here.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        const NOT_READY: u32 = 600;
+        let context = &*self.device.context;
+        context.enter()?;
+        // SAFETY: the event lives.
+        let code = unsafe { context.driver.api.cuEventQuery(self.handle) };
+        match code.code {
+            NOT_READY => Ok(false),
+            _ => context.check(code, || "asking whether an event is done".into()).map(|()| true),
+        }
     }
 
     /// Milliseconds from `start` to this event; both are timed, recorded and done.

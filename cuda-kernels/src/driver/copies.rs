@@ -44,9 +44,32 @@ impl CopyStream {
 
     /// Waits until all copies are done.
     pub(super) fn synchronise(&self) -> Result<()> {
+        // The copies are waited for also after an error, as in `Device::synchronise`.
+        let settled = self.device.context.settle();
+        settled.and(self.drain())
+    }
+
+    /// [`synchronise`](Self::synchronise) that does not wait for exchanges with other ranks before.
+    pub(super) fn drain(&self) -> Result<()> {
         let doing = || "waiting for copies".into();
         // SAFETY: the stream lives.
         self.device.context.call(doing, |api| unsafe { api.cuStreamSynchronize(self.handle) })
+    }
+
+    /// The handle, for a library that works in this stream.
+    pub(super) fn handle(&self) -> CUstream {
+        self.handle
+    }
+
+    /// Enqueues a copy on the device. The ranges are disjoint.
+    pub(super) fn copy(&self, from: Address, to: Address, bytes: u64) -> Result<()> {
+        self.device.within("copying from", from, bytes)?;
+        self.device.within("copying to", to, bytes)?;
+        let doing = || format!("copying {bytes} bytes on the device");
+        // SAFETY: both ranges lie in allocations of this device.
+        self.device.context.call(doing, |api| unsafe {
+            api.cuMemcpyDtoDAsync_v2(to.0, from.0, bytes as usize, self.handle)
+        })
     }
 
     /// Enqueues a copy from the host.

@@ -4,9 +4,10 @@
 //! The driver (`libcuda.so.1`) comes with the kernel module and lies where the loader looks. The
 //! exception are containers that mount it under `/usr/local/nvidia` and leave `LD_LIBRARY_PATH`
 //! to their image. A library that is no working driver, such as the toolkit's stub, is skipped.
-//! cuBLASLt is installed in several ways: a toolkit under `/usr/local`, a distribution's package,
-//! or a Python package (`nvidia-cublas`, which PyTorch brings) in a folder that the loader does
-//! not search. So, for each major version that the driver can run, newest first:
+//! cuBLASLt and NCCL are installed in several ways: a toolkit under `/usr/local`, a distribution's
+//! package, or a Python package (`nvidia-cublas`, `nvidia-nccl`, which PyTorch brings) in a folder
+//! that the loader does not search. So, for each major version of cuBLASLt that the driver can run,
+//! newest first, and for the only one of NCCL:
 //!
 //! 1. folders that `WENGERT_CUDA_LIBS` lists: the user's word comes first;
 //! 2. the loader: `LD_LIBRARY_PATH`, its cache, its default folders;
@@ -74,11 +75,26 @@ pub unsafe fn open(candidates: &[String]) -> Result<(Library, String), Vec<Tried
 /// Names and paths of cuBLASLt, best first, for a driver of this CUDA major version. The driver
 /// runs a library of this or an earlier major version, and none of a later one.
 pub fn cublas_lt_candidates(driver_major: u32, environment: Environment) -> Vec<String> {
+    let names = (12..=driver_major.max(12)).rev().map(|major| format!("libcublasLt.so.{major}"));
+    let mut candidates = named(names, environment);
+    candidates.push("libcublasLt.so".into());
+    candidates
+}
+
+/// Names and paths of NCCL, best first. Its major version is 2 for every version of CUDA.
+pub fn nccl_candidates(environment: Environment) -> Vec<String> {
+    let mut candidates = named(["libnccl.so.2".into()], environment);
+    candidates.push("libnccl.so".into());
+    candidates
+}
+
+/// For each name: its paths in the folders that the user lists, the name itself, for the loader,
+/// and its paths in all other folders.
+fn named(names: impl IntoIterator<Item = String>, environment: Environment) -> Vec<String> {
     let first = listed(environment, FOLDERS_VARIABLE);
     let rest = folders(environment);
     let mut candidates = Vec::new();
-    for major in (12..=driver_major.max(12)).rev() {
-        let name = format!("libcublasLt.so.{major}");
+    for name in names {
         let in_folders = |folders: &[PathBuf]| -> Vec<String> {
             let paths = folders.iter().map(|f| f.join(&name)).filter(|p| p.is_file());
             paths.filter_map(|p| p.to_str().map(String::from)).collect()
@@ -87,11 +103,10 @@ pub fn cublas_lt_candidates(driver_major: u32, environment: Environment) -> Vec<
         candidates.push(name.clone());
         candidates.extend(in_folders(&rest));
     }
-    candidates.push("libcublasLt.so".into());
     candidates
 }
 
-/// Folders outside the loader's search path that may contain cuBLASLt.
+/// Folders outside the loader's search path that may contain cuBLASLt or NCCL.
 fn folders(environment: Environment) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
@@ -121,7 +136,8 @@ fn folders(environment: Environment) -> Vec<PathBuf> {
     for site in sites {
         // `cublas` is the package of CUDA 12; `cu13` and later contain all libraries of a
         // version.
-        for package in children(&site.join("nvidia"), "cu").into_iter().rev() {
+        let nvidia = site.join("nvidia");
+        for package in children(&nvidia, "cu").into_iter().rev().chain([nvidia.join("nccl")]) {
             found.push(package.join("lib"));
         }
     }
@@ -209,6 +225,29 @@ mod tests {
         let older = ours(cublas_lt_candidates(12, &environment));
         assert!(older.iter().all(|c| !c.ends_with(".13")), "{older:?}");
         assert_eq!(older.len(), 4);
+    }
+
+    #[test]
+    fn nccl_is_found_in_its_package_and_in_listed_folders() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let package = root.join("venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2");
+        let mine = root.join("mine/libnccl.so.2");
+        for path in [&package, &mine] {
+            library(path);
+        }
+        let environment = |variable: &str| -> Option<OsString> {
+            match variable {
+                "VIRTUAL_ENV" => Some(root.join("venv").into()),
+                FOLDERS_VARIABLE => Some(root.join("mine").into()),
+                _ => None,
+            }
+        };
+        let found = nccl_candidates(&environment);
+        let at = |name: &str| found.iter().position(|candidate| candidate == name);
+        let (mine, package) = (mine.to_str().unwrap(), package.to_str().unwrap());
+        let order = [at(mine), at("libnccl.so.2"), at(package), at("libnccl.so")];
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{found:?}");
     }
 
     #[test]

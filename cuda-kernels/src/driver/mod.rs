@@ -8,6 +8,7 @@
 //!                  ├─ begin_capture ─► Graph         a straight step as one launch
 //!                  ├─ begin_control_capture ─► Graph  a step with loops and branches
 //!                  ├─ Upload, Download               inputs and outputs, two buffers each
+//!                  ├─ exchanges ─► Exchanges      with the GPUs of other ranks, by NCCL
 //!                  └─ event, synchronise
 //! ```
 //!
@@ -18,7 +19,8 @@
 //!
 //! **Order.** All kernels and copies on the device go into the one stream of the [`Device`] and run
 //! in that order, while the host goes on. Copies of inputs and outputs have streams of their own,
-//! which events order ([`Upload`], [`Download`]). Only [`Device::synchronise`], [`Device::read`],
+//! which events order ([`Upload`], [`Download`]), and so have exchanges with other ranks ([`nccl`]).
+//! Only [`Device::synchronise`], [`Device::read`],
 //! [`Device::write`], [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], if
 //! the host is two runs ahead. Objects that the stream may still use are freed when it is done with
 //! them.
@@ -52,6 +54,7 @@ mod graph;
 mod launch;
 mod library;
 mod module;
+pub mod nccl;
 mod primary;
 pub mod probe;
 mod staging;

@@ -50,7 +50,8 @@ pub(super) struct InGraph {
 const WORD: u64 = 8;
 
 impl Control {
-    /// The choice for a plan that is being loaded.
+    /// The choice for a plan that is being loaded. `not_captured` is the reason why no run of it is
+    /// captured, if there is one.
     ///
     /// Errors: there is not enough memory for the words of its loops. (Whatever else is refused is
     /// the reason why the host follows the plan.)
@@ -58,13 +59,13 @@ impl Control {
         device: &Device,
         lowered: &LoweredPlan,
         architecture: Architecture,
-        capture: bool,
+        not_captured: Option<&str>,
     ) -> Result<Control> {
         if lowered.is_straight() {
             return Ok(Control::Straight);
         }
-        if !capture {
-            return Ok(Control::Host("capture is off".into()));
+        if let Some(why) = not_captured {
+            return Ok(Control::Host(why.into()));
         }
         let recording = match lowered.recording() {
             Ok(recording) => recording,

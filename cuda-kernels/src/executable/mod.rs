@@ -23,9 +23,15 @@
 //! not load code during a capture, and some code is loaded at its first use: if the first capture
 //! fails, that run goes step by step, with a warning, and the next one is captured. If a later
 //! capture with conditional nodes fails, the host follows the plan from then on, with a warning.
+//!
+//! **Ranks.** A plan with collectives is loaded with this rank's place among the others ([`Ranks`]).
+//! Its steps are not captured. A run still does not wait, and its exchanges end when all ranks have
+//! come to them; where another rank does not come, the next wait of the host is an error
+//! ([`crate::driver::nccl`]).
 
 mod control;
 mod products;
+mod ranks;
 mod run;
 
 use crate::architecture::Architecture;
@@ -37,6 +43,8 @@ use crate::lowered::{LoweredPlan, StepError};
 use control::Control;
 pub use products::ByRule;
 use products::Products;
+use ranks::Collectives;
+pub use ranks::Ranks;
 use run::CudaRun;
 use std::fmt;
 use std::sync::Arc;
@@ -78,6 +86,8 @@ pub struct CudaExecutable {
     download: Download,
     capture: bool,
     control: Control,
+    /// None if the plan has none.
+    collectives: Option<Collectives>,
     /// Maximum number of operations of a run.
     limit: u64,
     /// Whether many runs are expected, so that the first is captured.
@@ -158,14 +168,36 @@ fn offsets(sizes: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
 }
 
 impl CudaExecutable {
-    /// Loads a plan. Measurements made for it are added to `options.tuning`.
+    /// Loads a plan of one rank. Measurements made for it are added to `options.tuning`.
     ///
-    /// Errors: the plan is for another target, or breaks an invariant; the driver refuses a
-    /// kernel; there is not enough memory.
+    /// Errors: the plan is for another target, breaks an invariant, or needs other ranks; the
+    /// driver refuses a kernel; there is not enough memory.
     pub fn new(
         device: &Device,
         plan: &Verified<Plan>,
         options: &mut Options,
+    ) -> Result<CudaExecutable> {
+        CudaExecutable::load(device, plan, options, None)
+    }
+
+    /// [`new`](Self::new) as one of the ranks of the plan's mesh. All ranks load the same plans in
+    /// the same order, and run them in the same order.
+    ///
+    /// Errors: as of [`new`](Self::new); `ranks` lacks a group.
+    pub fn among(
+        device: &Device,
+        plan: &Verified<Plan>,
+        options: &mut Options,
+        ranks: &Ranks,
+    ) -> Result<CudaExecutable> {
+        CudaExecutable::load(device, plan, options, Some(ranks))
+    }
+
+    fn load(
+        device: &Device,
+        plan: &Verified<Plan>,
+        options: &mut Options,
+        ranks: Option<&Ranks>,
     ) -> Result<CudaExecutable> {
         let architecture = architecture(device)?;
         let mut products = Products::new(device, options);
@@ -200,7 +232,13 @@ impl CudaExecutable {
         }
         let sizes = plan.outputs.iter().map(|o| value(o.value));
         let parts = parts(&outputs, sizes).into();
-        let control = Control::choose(device, &lowered, architecture, options.capture)?;
+        let collectives = Collectives::new(device, &lowered, ranks)?;
+        let not_captured = match (options.capture, lowered.exchanges) {
+            (true, 0) => None,
+            (true, _) => Some("its ranks exchange data"),
+            (false, _) => Some("capture is off"),
+        };
+        let control = Control::choose(device, &lowered, architecture, not_captured)?;
         Ok(CudaExecutable {
             device: device.clone(),
             lowered,
@@ -217,8 +255,9 @@ impl CudaExecutable {
             fixed,
             upload: Upload::new(device, sent)?,
             download: Download::new(device, received)?,
-            capture: options.capture,
+            capture: not_captured.is_none(),
             control,
+            collectives,
             limit: u64::MAX,
             repeats: false,
             runs: 0,
@@ -233,10 +272,12 @@ impl CudaExecutable {
     }
 
     /// Bytes of device memory that it owns: the arena, constants, inputs and outputs, the areas for
-    /// copies of these two, and a word for each loop that the device executes.
+    /// copies of these two, a word for each loop that the device executes, and this rank's positions
+    /// in its groups.
     pub fn bytes(&self) -> u64 {
         let copies = self.upload.device_bytes() + self.download.device_bytes();
-        self.arena.bytes() + self.fixed.bytes() + copies + self.control.bytes()
+        let positions = self.collectives.as_ref().map_or(0, Collectives::bytes);
+        self.arena.bytes() + self.fixed.bytes() + copies + self.control.bytes() + positions
     }
 
     /// Sets the maximum number of operations of a run ([`wengert_core::plan::work`]); by default
@@ -246,7 +287,7 @@ impl CudaExecutable {
     }
 
     /// The decisions made when the plan was loaded, one line each: the implementation and
-    /// algorithm of each call, and where loops and branches are executed.
+    /// algorithm of each call, where loops and branches are executed, and how ranks exchange data.
     pub fn decisions(&self) -> Vec<String> {
         let own = self
             .lowered
@@ -254,7 +295,13 @@ impl CudaExecutable {
             .iter()
             .map(|(q, reason)| format!("{}: our kernels, since {reason}", q.call.name()));
         let control = self.control.decision(self.limit);
-        self.products.decisions().chain(own).chain(control).collect()
+        let exchanges = self.collectives.as_ref().map(Collectives::decision);
+        self.products.decisions().chain(own).chain(control).chain(exchanges).collect()
+    }
+
+    /// The collectives, for their commands.
+    fn collectives(&self) -> &Collectives {
+        self.collectives.as_ref().expect("a plan with collectives is loaded with its ranks")
     }
 
     /// Announces that many runs follow: the first run is captured, rather than the second.

@@ -42,6 +42,14 @@ impl StepRunner for CudaRun<'_> {
                 let workspace = workspace.as_ref().map_or(Address::default(), address);
                 executable.products.execute(*call, &addresses, workspace)
             }
+            Command::Start(exchange) => {
+                executable.collectives().start(&executable.device, exchange, address)
+            }
+            Command::Wait(exchange) => executable.collectives().wait(exchange),
+            Command::Position { over, result } => {
+                let to = address(result);
+                executable.collectives().position(&executable.device, over, to)
+            }
         }
     }
 

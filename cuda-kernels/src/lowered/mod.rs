@@ -15,12 +15,18 @@
 //! **Shared launches.** Kernels that do not depend on each other are launched together if they are
 //! small or have one code, on targets with [`wengert_core::Target::shares_launches`] (`share`).
 //!
+//! **Collectives** are exchanges of bytes between ranks, and kernels that combine what arrives
+//! (`collective`). Nothing here depends on the rank, so the module and the commands are the same on
+//! all ranks.
+//!
 //! **Followers.** A product of this crate and the nest that follows it are the same kernels. After
 //! a library's product the nest has a kernel of its own. The choice between the two is in
 //! `choice`.
 
 mod addends;
 mod choice;
+mod collective;
+mod exchange;
 mod pair;
 mod prepare;
 mod products;
@@ -29,6 +35,7 @@ mod uses;
 
 pub(crate) use addends::addends;
 pub use choice::{Choice, Choose, Following, NoLibrary, Question};
+pub use exchange::{Block, Blocks, Exchange, Pattern};
 pub use products::{ProductChoice, ProductTable};
 
 use crate::architecture::Architecture;
@@ -60,6 +67,8 @@ pub struct LoweredPlan {
     /// Bytes of the arguments of kernels that are not part of calls: nests, and addends that a
     /// library leaves. A step inside a loop counts once.
     pub nest_bytes: u64,
+    /// Number of exchanges between ranks.
+    pub exchanges: usize,
     /// The plan's steps, in order.
     pub resolved: ResolvedPlan<Command>,
 }
@@ -93,16 +102,42 @@ pub enum Command {
         /// Workspace that it may use.
         workspace: Option<Place>,
     },
+    /// Starts an exchange between ranks.
+    Start(Exchange),
+    /// Lets later commands wait for an exchange that was started.
+    Wait(Exchange),
+    /// Writes the position of this rank in its group, an i32.
+    Position {
+        /// Axes of the mesh, which say what its group is.
+        over: Vec<String>,
+        /// Where it is written.
+        result: Place,
+    },
 }
 
 impl Command {
     /// The memory that it accesses.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
-        let (arguments, workspace) = match self {
-            Command::Launch(launch) => (&launch.arguments, None),
-            Command::Library { arguments, workspace, .. } => (arguments, workspace.as_ref()),
+        let (arguments, others): (&[Place], [Option<&Place>; 2]) = match self {
+            Command::Launch(launch) => (&launch.arguments, [None; 2]),
+            Command::Library { arguments, workspace, .. } => {
+                (arguments, [workspace.as_ref(), None])
+            }
+            Command::Start(exchange) | Command::Wait(exchange) => {
+                (&[], [Some(&exchange.source), Some(&exchange.target)])
+            }
+            Command::Position { result, .. } => (&[], [Some(result), None]),
         };
-        arguments.iter().chain(workspace)
+        arguments.iter().chain(others.into_iter().flatten())
+    }
+
+    /// Axes of the mesh, if it needs to know this rank's place in a group.
+    pub fn group(&self) -> Option<&[String]> {
+        match self {
+            Command::Launch(_) | Command::Library { .. } => None,
+            Command::Start(exchange) | Command::Wait(exchange) => Some(&exchange.over),
+            Command::Position { over, .. } => Some(over),
+        }
     }
 }
 
@@ -142,7 +177,7 @@ impl LoweredPlan {
     }
 
     /// Whether a run is a fixed sequence of commands and copies, whatever the data, of at most
-    /// `MAX_CAPTURED`. Such a run can be captured once and replayed.
+    /// `MAX_CAPTURED`. Such a run can be captured once and replayed, if it has no exchanges.
     pub fn is_straight(&self) -> bool {
         self.resolved.straight_length().is_some_and(|n| n <= MAX_CAPTURED)
     }

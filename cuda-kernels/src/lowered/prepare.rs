@@ -51,9 +51,11 @@ pub(super) fn prepare(
         own: Vec::new(),
         products: Vec::new(),
         nest_bytes: 0,
+        exchanges: 0,
     };
     let mut resolved = resolve(plan, &mut preparing)?;
-    let Preparing { mut module, mut facts, library, own, products, nest_bytes, .. } = preparing;
+    let Preparing { mut module, mut facts, library, own, products, nest_bytes, exchanges, .. } =
+        preparing;
     if plan.target.shares_launches {
         share(&mut resolved, &mut module, &mut facts);
     }
@@ -68,6 +70,7 @@ pub(super) fn prepare(
         own,
         products,
         nest_bytes,
+        exchanges,
         resolved,
     })
 }
@@ -138,7 +141,7 @@ pub(super) struct Left {
 
 pub(super) struct Preparing<'a> {
     pub plan: &'a Plan,
-    architecture: Architecture,
+    pub architecture: Architecture,
     pub choose: &'a mut dyn Choose,
     pub uses: IdVec<ValueId, usize>,
     module: Module,
@@ -159,6 +162,8 @@ pub(super) struct Preparing<'a> {
     pub own: Vec<(Question, String)>,
     pub products: Vec<ProductChoice>,
     pub nest_bytes: u64,
+    /// Number of exchanges so far.
+    pub exchanges: usize,
 }
 
 impl<'p> Prepare<'p> for Preparing<'_> {
@@ -174,6 +179,9 @@ impl<'p> Prepare<'p> for Preparing<'_> {
         let places = resolver.arguments(step);
         match step {
             Step::Nest { nest, .. } => self.nest(*nest, places, commands)?,
+            Step::Call { call: Call::Collective(call), .. } => {
+                self.collective(call, &places, resolver.workspace(step), commands)?;
+            }
             Step::Call { call, .. } => {
                 let called = Called::new(call, places, resolver.workspace(step));
                 let next = steps.get(1);
@@ -325,7 +333,7 @@ impl Preparing<'_> {
     }
 
     /// Adds new kernels to the module.
-    fn place(&mut self, compiled: Compiled, origin: &str) -> Placed {
+    pub(super) fn place(&mut self, compiled: Compiled, origin: &str) -> Placed {
         let Compiled { stages, workspace } = compiled;
         let stages = stages.into_iter().map(|stage| {
             for function in stage.functions {

@@ -306,7 +306,7 @@ mod tests {
         let lowered = lowered(text);
         let names = lowered.resolved.kernels().into_iter().filter_map(|command| match command {
             Command::Launch(launch) => Some(lowered.kernels[launch.kernel].name.clone()),
-            Command::Library { .. } => None,
+            _ => None,
         });
         (names.collect(), lowered.ptx.clone())
     }

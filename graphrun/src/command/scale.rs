@@ -147,7 +147,7 @@ fn text(request: &Request<'_>, prediction: &Prediction, zero: u8) -> String {
         machine.target,
     );
     if *ranks > 1 && machine.target != "cpu" {
-        text += "GPUs join no ranks yet: collectives are those of the plan, not of a run\n";
+        text += "collectives have not run on GPUs yet: they are those of the plan, not of a run\n";
     }
     text += &format!("\n{}", memory(request, prediction));
     if *ranks > 1 {

@@ -69,7 +69,8 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// Error: the device joins no ranks.
     fn join(&self, _: World) -> Result<Arc<dyn Backend>> {
-        Err(Diagnostic::new("only the CPU joins ranks").help("use the device `cpu`"))
+        Err(Diagnostic::new("this device joins no ranks")
+            .help("use the device `cpu`, `emulator` or `cuda`"))
     }
 
     /// An empty store in the memory where the device keeps variables.

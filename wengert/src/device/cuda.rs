@@ -1,17 +1,21 @@
 //! Plans on a GPU, with the session's variables in its memory.
 
+mod ranks;
+
 use super::backend::{make_variables, no_value};
 use super::{Backend, DeviceOptions, PlanMemory, PreparedFunction};
 use crate::available_memory::{Available, Limit};
 use crate::data::bytes::little_endian;
 use crate::outputs::Returned;
 use crate::store::{Allocator, Store, VariableMemory};
+use ranks::Joined;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use wengert_compiler::pipeline::Sources;
 use wengert_core::plan::{Account, Plan};
 use wengert_core::{DType, Diagnostic, Literal, Result, Target, Verified, diagnostic};
+use wengert_cpu::World;
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::driver::blas::{Rules, Tuning};
 use wengert_cuda::driver::{Address, Device, Memory, probe};
@@ -87,6 +91,8 @@ struct CudaBackend {
     /// Shared by the session's functions, so that each uses the measurements made for others.
     options: Mutex<Options>,
     tuning: Option<PathBuf>,
+    /// The ranks that it has joined.
+    joined: Option<Joined>,
 }
 
 /// Opens `cuda:number`.
@@ -104,7 +110,7 @@ pub(super) fn open(number: u32, chosen: &DeviceOptions) -> Result<Arc<dyn Backen
     }
     let options = Options { capture: chosen.capture, rules, tuning, autotune: chosen.autotune };
     let (options, tuning) = (Mutex::new(options), chosen.tuning.clone());
-    Ok(Arc::new(CudaBackend { device, options, tuning }))
+    Ok(Arc::new(CudaBackend { device, options, tuning, joined: None }))
 }
 
 impl Backend for CudaBackend {
@@ -143,6 +149,20 @@ impl Backend for CudaBackend {
         Ok(self.device.synchronise()?)
     }
 
+    fn world(&self) -> Option<&World> {
+        self.joined.as_ref().map(Joined::world)
+    }
+
+    fn join(&self, world: World) -> Result<Arc<dyn Backend>> {
+        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Arc::new(CudaBackend {
+            device: self.device.clone(),
+            options: Mutex::new(options),
+            tuning: self.tuning.clone(),
+            joined: Some(Joined::new(&self.device, world)?),
+        }))
+    }
+
     fn store(&self) -> Store {
         Store::new(Box::new(DeviceMemory(self.device.clone())))
     }
@@ -167,7 +187,14 @@ impl CudaFunction {
     ) -> Result<Self> {
         let mut options = gpu.options.lock().unwrap_or_else(PoisonError::into_inner);
         let known = options.tuning.len();
-        let mut executable = CudaExecutable::new(&gpu.device, plan, &mut options)?;
+        let ranks = gpu.joined.as_ref().filter(|_| !plan.mesh.is_empty());
+        let mut executable = match ranks {
+            Some(joined) => {
+                let ranks = joined.enter(plan)?;
+                CudaExecutable::among(&gpu.device, plan, &mut options, &ranks)?
+            }
+            None => CudaExecutable::new(&gpu.device, plan, &mut options)?,
+        };
         executable.limit(work_limit);
         if let Some(path) = gpu.tuning.as_deref().filter(|_| options.tuning.len() > known) {
             options.tuning.save(path)?;

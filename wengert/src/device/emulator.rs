@@ -6,12 +6,17 @@
 //! and the label of the value that it must hold. So the emulator reports a kernel that accesses
 //! memory outside its buffers, reads undefined memory, or runs too early. The error names the step
 //! and its source line.
+//!
+//! Ranks exchange data by the transport (`exchanges`), under the same watch.
+
+mod exchanges;
 
 use super::backend::no_value;
 use super::cuda::at_source;
 use super::{Backend, PlanMemory, PreparedFunction};
 use crate::outputs::Returned;
 use crate::store::Store;
+use exchanges::Exchanges;
 use std::sync::Arc;
 use wengert_compiler::pipeline::Sources;
 use wengert_core::nest::BufferRole;
@@ -19,6 +24,7 @@ use wengert_core::plan::{
     Access, Account, Argument, Counters, Memories, Plan, Region, Step, StepRunner,
 };
 use wengert_core::{Diagnostic, Literal, Result, Target, Verified};
+use wengert_cpu::World;
 use wengert_cuda::architecture::Architecture;
 use wengert_cuda::lowered::{Command, Launch, LoweredPlan, NoLibrary, StepError};
 use wengert_cuda::target::target;
@@ -33,11 +39,14 @@ const HISTORY: u64 = 9;
 
 /// The emulated GPU. It runs plans for any GPU.
 #[derive(Debug)]
-struct EmulatorBackend;
+struct EmulatorBackend {
+    /// The ranks that it has joined.
+    world: Option<World>,
+}
 
 /// Opens the emulator.
 pub(super) fn open() -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(EmulatorBackend))
+    Ok(Arc::new(EmulatorBackend { world: None }))
 }
 
 impl Backend for EmulatorBackend {
@@ -61,7 +70,19 @@ impl Backend for EmulatorBackend {
         sources: Option<Sources>,
         work_limit: u64,
     ) -> Result<Box<dyn PreparedFunction>> {
-        Ok(Box::new(EmulatedFunction::new(&plan, sources, work_limit)?))
+        let mut function = EmulatedFunction::new(&plan, sources, work_limit)?;
+        if let Some(world) = self.world.as_ref().filter(|_| !plan.mesh.is_empty()) {
+            function.exchanges = Exchanges::among(world.enter(&plan)?);
+        }
+        Ok(Box::new(function))
+    }
+
+    fn world(&self) -> Option<&World> {
+        self.world.as_ref()
+    }
+
+    fn join(&self, world: World) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(EmulatorBackend { world: Some(world) }))
     }
 }
 
@@ -107,6 +128,7 @@ struct EmulatedFunction {
     /// Most operations of one run.
     work_limit: u64,
     instructions: u64,
+    exchanges: Exchanges,
 }
 
 impl EmulatedFunction {
@@ -160,6 +182,7 @@ impl EmulatedFunction {
             sources,
             work_limit,
             instructions: 0,
+            exchanges: Exchanges::default(),
         })
     }
 }
@@ -173,6 +196,7 @@ impl PreparedFunction for EmulatedFunction {
         lowered
             .run(self, self.work_limit)
             .map_err(|failure| at_source(self.sources.as_ref(), failure))?;
+        self.exchanges.all_ended()?;
         tracing::debug!(function = plan.function, instructions = self.instructions, "emulated");
         for (variable, address) in plan.variables.iter().zip(&self.addresses.variables) {
             if variable.before != Some(variable.after) {
@@ -196,6 +220,7 @@ impl EmulatedFunction {
     /// undefined.
     fn begin(&mut self, plan: &Plan, given: &[Literal], store: &Store) -> Result<()> {
         self.instructions = 0;
+        self.exchanges.begin();
         self.memory.forget(self.addresses.arena, plan.arena).map_err(failed)?;
         for (address, output) in self.addresses.outputs.iter().zip(&plan.outputs) {
             self.memory.forget(*address, plan.values[output.value].bytes()).map_err(failed)?;
@@ -285,6 +310,23 @@ impl StepRunner for EmulatedFunction {
                 self.launch_kernel(launch, &arguments.collect::<Vec<_>>())
             }
             Command::Library { .. } => unreachable!("no call was left to a library"),
+            Command::Start(exchange) => {
+                let [source, target] =
+                    [&exchange.source, &exchange.target].map(|place| counters.region(place));
+                let addresses = [self.address(&source), self.address(&target)];
+                self.exchanges.start(exchange, addresses, &mut self.memory)
+            }
+            Command::Wait(exchange) => {
+                let target = counters.region(&exchange.target);
+                self.exchanges.wait(exchange, target.label, &mut self.memory)
+            }
+            Command::Position { over, result } => {
+                let result = counters.region(result);
+                let address = self.address(&result);
+                let position = self.exchanges.position(over)?;
+                self.memory.write(address, &position.to_le_bytes()).map_err(failed)?;
+                self.memory.label(address, result.bytes, result.label).map_err(failed)
+            }
         }
     }
 

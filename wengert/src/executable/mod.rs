@@ -99,10 +99,7 @@ fn check_ranks(backend: &dyn Backend, function: &str, mesh: &Mesh) -> Result<()>
             "@{function} runs on the {} ranks of {mesh}, and the session has joined no ranks",
             mesh.ranks()
         )
-        .help(
-            "open the session on `cpu`, join the ranks by `wengert::transport::join`, and give \
-             them to `Session::join`",
-        )),
+        .help("join the ranks by `wengert::transport::join`, and give them to `Session::join`")),
     }
 }
 

@@ -179,12 +179,8 @@ impl Request<'_> {
     }
 
     fn compile(&self, function: &Function) -> Result<Verified<Plan>> {
-        let mut target = self.target.clone();
-        if !target.calls.contains(&"collective") {
-            target.calls.push("collective");
-        }
         let bound = Bound::new(function, &Binding::new())?;
-        Ok(bound.compile(&target, &Options::default())?.0)
+        Ok(bound.compile(&self.target, &Options::default())?.0)
     }
 
     fn transfers(&self, work: &Work, groups: &[usize]) -> Vec<Transfers> {

@@ -4,13 +4,16 @@
 //! It is as strict as the real driver. Handles are checked, and contexts must be current. A stream
 //! does its work *lazily* (at a wait, not at the call), so that memory reused too early is
 //! detected, and only events order the streams (`stream`). Conditional nodes of graphs are
-//! executed (`graph`). Waiting during a capture invalidates the capture. Memory is bounded.
+//! executed (`graph`). Ranks exchange bytes (`nccl`), and the order of all that uses these is watched
+//! (`watch`). Waiting during a capture invalidates the capture. Memory is bounded.
 //! Everything that was created must be destroyed ([`Fake::nothing_left`]). Any call can be made to
 //! fail ([`Fake::fail`]). Each thread has a driver of its own.
 
 mod graph;
 mod lt;
+mod nccl;
 mod stream;
+mod watch;
 
 use graph::{Exec, Nodes};
 use stream::{Event, Work};
@@ -18,6 +21,7 @@ use stream::{Event, Work};
 use super::api::{ConditionalApi, Driver, DriverApi};
 use super::blas::Lt;
 use super::context::Device;
+use super::nccl::Nccl;
 use cudarc::driver::sys::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -117,6 +121,8 @@ pub(super) struct State {
     /// Memory that was freed while work in a stream still used it.
     violations: Vec<String>,
     lt: lt::LtState,
+    nccl: nccl::NcclState,
+    watch: watch::Watch,
 }
 
 thread_local! {
@@ -218,7 +224,8 @@ impl Fake {
             true => Ok(conditional_api()),
             false => Err("it lacks cuGraphConditionalHandleCreate".into()),
         };
-        Arc::new(Driver { api: api(), path: "fake".into(), version, conditional, lt })
+        let nccl = OnceLock::from(Ok(Arc::new(self.nccl())));
+        Arc::new(Driver { api: api(), path: "fake".into(), version, conditional, lt, nccl })
     }
 
     /// Leaves out the orders between streams that have these numbers, from 0.
@@ -249,6 +256,16 @@ impl Fake {
     /// A fake cuBLASLt, which works in the fake driver's streams.
     pub fn lt(&self) -> Lt {
         lt::library()
+    }
+
+    /// A fake NCCL, whose ranks are the fake drivers of the threads of this process.
+    pub fn nccl(&self) -> Nccl {
+        nccl::library()
+    }
+
+    /// Removes and returns what breaks a rule of the driver or NCCL, and goes on.
+    pub fn violations(&self) -> Vec<String> {
+        with(|s| std::mem::take(&mut s.violations))
     }
 
     /// Sets the implementation of a kernel. A kernel without implementation and executor does
@@ -327,6 +344,7 @@ impl Fake {
             assert!(s.root_graphs() == 0 && s.executables.is_empty(), "graphs");
             assert!(s.modules.is_empty() && s.functions.is_empty(), "modules");
             assert!(s.lt.is_empty(), "descriptors of cuBLASLt");
+            assert!(s.nccl.is_empty(), "communicators");
         });
     }
 }
@@ -388,6 +406,7 @@ fn api() -> DriverApi {
         cuEventCreate: stream::cuEventCreate,
         cuEventDestroy_v2: stream::cuEventDestroy_v2,
         cuEventRecord: stream::cuEventRecord,
+        cuEventQuery: stream::cuEventQuery,
         cuEventSynchronize: stream::cuEventSynchronize,
         cuEventElapsedTime: stream::cuEventElapsedTime,
         cuGraphInstantiateWithFlags: graph::cuGraphInstantiateWithFlags,

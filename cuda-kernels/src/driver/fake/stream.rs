@@ -7,6 +7,8 @@
 //! [`Fake::interleave`](super::Fake::interleave) the other streams go on at random moments, too.
 
 use super::graph::{Exec, Nodes};
+use super::nccl::{Group, wait_for_others};
+use super::watch;
 use super::{
     CAPTURE_INVALIDATED, Executor, INVALID_HANDLE, INVALID_VALUE, Kernel, Launched, NOT_READY,
     State, put, status, with,
@@ -16,6 +18,7 @@ use cudarc::driver::sys::*;
 use std::collections::VecDeque;
 use std::ffi::{c_uchar, c_uint, c_void};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// A node of a stream or a graph.
 #[derive(Clone)]
@@ -50,6 +53,10 @@ pub(super) enum Work {
     Record(usize, u64),
     /// Waits until an event has been recorded so often, in that stream.
     Wait(usize, u64, usize),
+    /// Sends to and receives from other ranks.
+    Exchange(Rc<Group>),
+    /// A node that must not change these ranges: start and bytes.
+    Compared(Node, Vec<(usize, usize)>),
 }
 
 /// An event.
@@ -65,7 +72,7 @@ pub(super) struct Event {
 }
 
 impl State {
-    fn on_device(&self, address: usize, bytes: usize) -> Result<(), u32> {
+    pub(super) fn on_device(&self, address: usize, bytes: usize) -> Result<(), u32> {
         let found = self.memory.range(..=address).next_back();
         let inside = found.is_some_and(|(start, length)| address + bytes <= start + length);
         if inside { Ok(()) } else { Err(INVALID_VALUE) }
@@ -83,6 +90,10 @@ impl State {
     }
 
     pub(super) fn enqueue(&mut self, stream: usize, work: Work) -> Result<(), u32> {
+        if !self.streams.contains_key(&stream) {
+            return Err(INVALID_HANDLE);
+        }
+        let work = self.watched(stream, work);
         self.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?.push_back(work);
         Ok(())
     }
@@ -121,6 +132,11 @@ impl State {
         let uses = |work: &Work| match work {
             Work::Node(node) => node.uses(start, bytes),
             Work::Graph(nodes) => nodes.uses(start, bytes),
+            Work::Compared(node, _) => node.uses(start, bytes),
+            Work::Exchange(group) => {
+                let mut all = group.sources().into_iter().chain(group.targets());
+                all.any(|(at, _)| (start..start + bytes).contains(&at))
+            }
             Work::Record(..) | Work::Wait(..) => false,
         };
         if self.streams.values().flatten().any(uses) {
@@ -152,17 +168,58 @@ pub(super) fn run(node: Node) {
     }
 }
 
+/// How far a stream has gone.
+enum Progress {
+    /// It has done some work.
+    Done,
+    /// It has no work.
+    Empty,
+    /// It, or a stream that it waits for, waits for other ranks.
+    Waits(Rc<Group>),
+}
+
 /// Does the first pending work of a stream, and all work before it that an event demands; false
-/// if there is none.
+/// if there is none. Waits for other ranks.
 fn step(stream: usize) -> bool {
+    let since = Instant::now();
+    loop {
+        match advance(stream) {
+            Progress::Done => return true,
+            Progress::Empty => return false,
+            Progress::Waits(group) => wait_for_others(&group, since),
+        }
+    }
+}
+
+/// [`step`] without waiting for other ranks.
+fn advance(stream: usize) -> Progress {
     // A wait stays in the queue until its event is done, so nothing after it goes on before.
     // Meanwhile the stream may go on at a random moment, up to another wait.
     while let Some((event, number, other)) = with(|s| s.blocked(stream)) {
-        until(event, number, other);
+        while with(|s| s.is_pending(event, number)) {
+            interleave();
+            match advance(other) {
+                Progress::Done => {}
+                // The event was destroyed: all work of its stream is done.
+                Progress::Empty => break,
+                waits => return waits,
+            }
+        }
+        if with(|s| s.is_pending(event, number)) {
+            break;
+        }
+    }
+    let exchange = with(|s| match s.streams.get(&stream).and_then(VecDeque::front) {
+        Some(Work::Exchange(group)) => Some(group.clone()),
+        _ => None,
+    });
+    if let Some(group) = exchange.filter(|group| !group.advance()) {
+        return Progress::Waits(group);
     }
     match with(|s| s.streams.get_mut(&stream).and_then(VecDeque::pop_front)) {
-        None => return false,
+        None => return Progress::Empty,
         Some(Work::Node(node)) => run(node),
+        Some(Work::Compared(node, ranges)) => watch::run(node, &ranges),
         Some(Work::Graph(nodes)) => nodes.run(),
         Some(Work::Record(event, number)) => with(|s| {
             s.clock += 1;
@@ -172,9 +229,9 @@ fn step(stream: usize) -> bool {
                 e.time = clock;
             });
         }),
-        Some(Work::Wait(..)) => {}
+        Some(Work::Wait(..) | Work::Exchange(_)) => {}
     }
-    true
+    Progress::Done
 }
 
 /// Lets a stream go on that is not waited for, at a random moment, up to an event that holds it
@@ -182,7 +239,8 @@ fn step(stream: usize) -> bool {
 fn interleave() {
     let Some((stream, most)) = with(State::interleaved) else { return };
     for _ in 0..most {
-        if with(|s| s.blocked(stream)).is_some() || !step(stream) {
+        let is_blocked = with(|s| s.blocked(stream)).is_some();
+        if is_blocked || !matches!(advance(stream), Progress::Done) {
             return;
         }
     }
@@ -197,12 +255,17 @@ impl State {
         let done = self.events.get(event).is_some_and(|e| e.done >= *number);
         (!done).then_some((*event, *number, *other))
     }
+
+    /// Whether an event has not been recorded so often, or does not exist.
+    fn is_pending(&self, event: usize, number: u64) -> bool {
+        self.events.get(&event).is_none_or(|e| e.done < number)
+    }
 }
 
 /// Works in a stream until an event has been recorded so often. For an event that was destroyed,
 /// all work of the stream is done.
 fn until(event: usize, number: u64, stream: usize) {
-    while with(|s| s.events.get(&event).is_none_or(|e| e.done < number)) {
+    while with(|s| s.is_pending(event, number)) {
         interleave();
         if !step(stream) {
             return;
@@ -303,6 +366,7 @@ pub(super) extern "C" fn cuStreamSynchronize(stream: CUstream) -> u32 {
     });
     if result.is_ok() {
         flush_stream(stream as usize);
+        with(|s| s.watch.synchronised(stream as usize));
     }
     status(result)
 }
@@ -364,8 +428,27 @@ pub(super) extern "C" fn cuEventSynchronize(event: CUevent) -> u32 {
     // Only up to the event: tests must not depend on later work.
     if let Ok(known) = result {
         until(event as usize, known.recorded, known.stream);
+        with(|s| s.watch.passed(event as usize));
     }
     status(result.map(|_| ()))
+}
+
+pub(super) extern "C" fn cuEventQuery(event: CUevent) -> u32 {
+    let known = with(|s| {
+        s.in_context("cuEventQuery")?;
+        s.events.get(&(event as usize)).copied().ok_or(INVALID_HANDLE)
+    });
+    // The device works while the host asks.
+    status(known.and_then(|known| {
+        while with(|s| s.is_pending(event as usize, known.recorded)) {
+            interleave();
+            if !matches!(advance(known.stream), Progress::Done) {
+                return Err(NOT_READY);
+            }
+        }
+        with(|s| s.watch.passed(event as usize));
+        Ok(())
+    }))
 }
 
 pub(super) unsafe extern "C" fn cuEventElapsedTime(

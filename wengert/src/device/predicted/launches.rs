@@ -90,6 +90,12 @@ impl StepRunner for Recorder<'_> {
             Command::Library { call, .. } => {
                 *self.launches.products.entry(*call).or_default() += 1;
             }
+            Command::Start(_) | Command::Wait(_) | Command::Position { .. } => {
+                return Err(Diagnostic::new(
+                    "the time cannot be predicted: ranks exchange data, which has no model here",
+                )
+                .help("predict ranks by `graphrun scale`"));
+            }
         }
         Ok(())
     }
