@@ -105,6 +105,10 @@ pub struct Target {
     /// kernel would then depend on its readers, and small updates of variables run at the end,
     /// since they are then neighbours. Both cost memory, so a plan with a budget does neither.
     pub shares_launches: bool,
+    /// Whether collectives may be started and waited for later
+    /// ([`Step::Start`](crate::plan::Step::Start)). If not, they are calls. In text
+    /// `blocking_collectives`, for targets that claim `collective` and do not overlap it.
+    pub overlaps_collectives: bool,
     /// Whether the bits of a row do not depend on the number of rows that are computed with it
     /// ([`Target::with_batch_invariance`]).
     pub batch_invariant: bool,
@@ -225,10 +229,16 @@ impl Target {
             lays_out: true,
             rematerializes: false,
             shares_launches: false,
+            overlaps_collectives: true,
             batch_invariant: false,
             approximations: Approximations::None,
             workspace: Workspace::None,
         }
+    }
+
+    /// Whether the back end exchanges data with other ranks.
+    pub fn joins_ranks(&self) -> bool {
+        self.calls.contains(&"collective")
     }
 
     /// Checks the numbers, which may come from an untrusted file.
@@ -314,6 +324,7 @@ impl Target {
             ("residual_first", self.residual_first),
             ("rematerializes", self.rematerializes),
             ("shares_launches", self.shares_launches),
+            ("blocking_collectives", self.joins_ranks() && !self.overlaps_collectives),
             ("batch_invariant", self.batch_invariant),
             ("approximate_functions", self.approximations.are_used()),
             ("workspace", self.workspace.is_some()),
@@ -365,6 +376,7 @@ impl Target {
         let residual_first = take(map, "residual_first", Some(false))?;
         let rematerializes = take(map, "rematerializes", Some(false))?;
         let shares_launches = take(map, "shares_launches", Some(false))?;
+        let blocking_collectives = take(map, "blocking_collectives", Some(false))?;
         let batch_invariant = take(map, "batch_invariant", Some(false))?;
         let approximations = match take(map, "approximate_functions", Some(false))? {
             true => Approximations::Used,
@@ -386,6 +398,7 @@ impl Target {
         if let Some(extra) = attributes.into_keys().next() {
             bail!("a target has no attribute `{extra}`");
         }
+        let overlaps_collectives = calls.contains(&"collective") && !blocking_collectives;
         Ok(Target {
             name: name.into(),
             reduction_lanes,
@@ -414,6 +427,7 @@ impl Target {
             lays_out,
             rematerializes,
             shares_launches,
+            overlaps_collectives,
             batch_invariant,
             approximations,
             workspace,

@@ -46,6 +46,7 @@ pub fn target(architecture: &str) -> Target {
         lays_out: false,
         rematerializes: true,
         shares_launches: true,
+        overlaps_collectives: false,
         batch_invariant: false,
         approximations: Approximations::Available,
         workspace: Workspace::Promised(call::workspace),

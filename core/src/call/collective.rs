@@ -23,9 +23,8 @@
 //! addition is rounded to the dtype, or for halves to f32; halves are rounded once more at the end.
 //! The extremum of two operands is the second one if they are equal, and NaN if either is NaN.
 //!
-//! A call blocks its rank until its result exists. To overlap transfers with kernels, it would be
-//! two steps of a plan: one that starts the operation, and one that waits for it before the first
-//! reader. The operands then live until the second. The contract needs no change for that.
+//! A call blocks its rank until its result exists. A plan may also start a collective and wait for
+//! it later, with other steps between them ([`crate::plan::Step::Start`]).
 
 use super::contract::{Contract, fits, named, product};
 use super::reference::Reference;

@@ -153,6 +153,9 @@ impl<'p> StepRunner for Interpreter<'p> {
                 })
             }
             Step::Call { call, .. } => self.call(call, arguments, workspace.as_ref(), counters),
+            Step::Start { .. } | Step::Wait(_) => {
+                unreachable!("a transfer needs a mesh (P17), and plans with one were refused")
+            }
             _ => unreachable!("the walk executes all other steps"),
         }
     }

@@ -44,7 +44,11 @@ impl Classes {
                     merge.ways.iter().for_each(|way| self.join(&[*way, merge.result]));
                 }
             }
-            Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Nest { .. }
+            | Step::Call { .. }
+            | Step::Start { .. }
+            | Step::Wait(_)
+            | Step::Copy { .. } => {}
         }
     }
 

@@ -8,6 +8,7 @@
 //!   next iteration reads it again.
 //! - Carries, and the wholes of slices and stacks, live throughout their loop. Parts of a whole
 //!   have no live range of their own.
+//! - Operand and result of a transfer live from its start to its wait at least.
 //! - A value in place of another begins at the step at which the other ends. Both have the same
 //!   bytes at that step.
 //!
@@ -102,7 +103,11 @@ impl<'a> Walk<'a> {
             Step::If { merges, .. } | Step::Switch { merges, .. } => {
                 results.extend(merges.iter().filter_map(|m| span(plan, m.ways[block], &m.at)));
             }
-            Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Nest { .. }
+            | Step::Call { .. }
+            | Step::Start { .. }
+            | Step::Wait(_)
+            | Step::Copy { .. } => {}
         }
         results
     }

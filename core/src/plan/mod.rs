@@ -14,7 +14,9 @@
 //! nest or call allows it (the iteration that writes an element has read it before).
 //!
 //! A plan with a [`Mesh`] runs on several ranks. All have the same plan; the rank is an input of
-//! the run. Ranks exchange data in [collectives](crate::call::Collective) only ([`ranks`]).
+//! the run. Ranks exchange data in [collectives](crate::call::Collective) only ([`ranks`]). A
+//! collective is a call, which blocks its rank, or a **transfer**: a [`Step::Start`] and a
+//! [`Step::Wait`], with other steps between them.
 
 pub mod account;
 mod follower;
@@ -44,7 +46,7 @@ pub use verify::{verify, verify_at};
 pub use walk::{Counters, Memories, Region, StepRunner};
 pub use work::{Allowance, Work};
 
-use crate::call::Call;
+use crate::call::{Call, Collective};
 use crate::dim::Binding;
 use crate::dtype::DType;
 use crate::graph::InputRole;
@@ -66,6 +68,10 @@ typed_id! {
 typed_id! {
     /// A loop of a plan; names its counter.
     LoopId, "l"
+}
+typed_id! {
+    /// A transfer of a plan: a start and its wait.
+    TransferId, "t"
 }
 
 /// A function of a program, bound to extents and compiled for a target.
@@ -217,6 +223,18 @@ pub enum Step {
         /// Address and bytes of scratch memory for the call.
         workspace: Option<(Address, u64)>,
     },
+    /// Starts a collective, and does not wait for other ranks. The wait of the transfer is a later
+    /// step of the same block. Until then no step writes the bytes of the operand, and none reads
+    /// or writes those of the result.
+    Start {
+        /// The transfer.
+        transfer: Transfer,
+        /// The collective. It exchanges data.
+        call: Collective,
+    },
+    /// Waits for a transfer. Its result exists then. It names the operand and the result that its
+    /// start names.
+    Wait(Transfer),
     /// Copies a value's bytes.
     Copy {
         /// The value; it is at both addresses afterwards.
@@ -248,6 +266,17 @@ pub enum Step {
         /// Values that all branches define.
         merges: Vec<Merge>,
     },
+}
+
+/// A collective under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Transfer {
+    /// Its number among the starts of the plan, in the order of the text.
+    pub id: TransferId,
+    /// The operand of the collective.
+    pub operand: Argument,
+    /// Its result.
+    pub result: Argument,
 }
 
 /// Steps repeated for each value of a counter, `0..trip`.
@@ -403,10 +432,24 @@ impl Plan {
 }
 
 impl Step {
+    /// The collective that the step runs or starts, if it exchanges data.
+    pub fn exchange(&self) -> Option<&Collective> {
+        let collective = match self {
+            Step::Call { call, .. } => call.collective()?,
+            Step::Start { call, .. } => call,
+            _ => return None,
+        };
+        collective.kind.exchanges().then_some(collective)
+    }
+
     /// The blocks of steps nested in it: the body of a loop, the branches of an `If` or `Switch`.
     pub fn blocks(&self) -> Vec<&[Step]> {
         match self {
-            Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => vec![],
+            Step::Nest { .. }
+            | Step::Call { .. }
+            | Step::Start { .. }
+            | Step::Wait(_)
+            | Step::Copy { .. } => vec![],
             Step::Loop(l) => vec![&l.body],
             Step::If { then, otherwise, .. } => vec![then, otherwise],
             Step::Switch { arms, .. } => arms.iter().map(Vec::as_slice).collect(),

@@ -5,7 +5,7 @@
 
 use super::{
     Address, Argument, Carry, Constant, Input, Loop, LoopId, Merge, NestId, Output, Plan, Slice,
-    Space, Stack, Step, Trip, Value, ValueId, Variable,
+    Space, Stack, Step, Transfer, TransferId, Trip, Value, ValueId, Variable,
 };
 use crate::call::Call;
 use crate::diagnostic::{Result, bail, ensure};
@@ -213,6 +213,24 @@ fn read_loop_id(c: &mut Cursor<'_>) -> Result<LoopId> {
         .ok_or_else(|| c.error(token, "a loop of a plan is a number, `l0`"))
 }
 
+fn read_transfer_id(c: &mut Cursor<'_>) -> Result<TransferId> {
+    let token = c.peek();
+    let name = c.expect_name("a transfer, `t0`")?;
+    number(name, "t")
+        .map(TransferId)
+        .ok_or_else(|| c.error(token, "a transfer of a plan is a number, `t0`"))
+}
+
+/// `(%0 at input.0, %1 at arena)`
+fn read_transfer(c: &mut Cursor<'_>, id: TransferId) -> Result<Transfer> {
+    c.expect("(")?;
+    let operand = read_argument(c)?;
+    c.expect(",")?;
+    let result = read_argument(c)?;
+    c.expect(")")?;
+    Ok(Transfer { id, operand, result })
+}
+
 fn read_address(c: &mut Cursor<'_>) -> Result<Address> {
     let token = c.peek();
     let name = c.expect_name("a memory, such as `arena` or `input.0`")?;
@@ -371,6 +389,22 @@ impl<'a> Reader<'a> {
                 }
                 Step::Call { call, arguments, workspace }
             }
+            "start" => {
+                let id = read_transfer_id(c)?;
+                let token = c.peek();
+                let name = c.expect_name("`collective`")?;
+                let transfer = read_transfer(c, id)?;
+                let call = Call::from_attributes(name, parse_attributes(c)?);
+                match call.map_err(|e| c.relay(token, e))? {
+                    Call::Collective(call) => Step::Start { transfer, call },
+                    _ => bail!(c at token, "`{name}` is no collective, and cannot be started";
+                               help "other calls are steps `call`"),
+                }
+            }
+            "wait" => {
+                let id = read_transfer_id(c)?;
+                Step::Wait(read_transfer(c, id)?)
+            }
             "copy" => {
                 let value = read_value(c)?;
                 c.expect_keyword("from")?;
@@ -396,7 +430,8 @@ impl<'a> Reader<'a> {
             }
             word => {
                 bail!(c at token, "unknown step `{word}`";
-                    help "steps are `run`, `call`, `copy`, `loop`, `if` and `switch`");
+                    help "steps are `run`, `call`, `start`, `wait`, `copy`, `loop`, `if` and \
+                          `switch`");
             }
         })
     }

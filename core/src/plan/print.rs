@@ -3,8 +3,8 @@
 //! Every value of these types prints, including invalid ones, since errors show them: a nest that
 //! does not exist prints as `@?`. A plan that the verifier accepts parses back unchanged.
 
-use super::{Address, Argument, Loop, Merge, Plan, Space, Step, Trip, ValueId};
-use crate::call::Call;
+use super::{Address, Argument, Loop, Merge, Plan, Space, Step, Transfer, Trip, ValueId};
+use crate::call::Contract;
 use crate::graph::print::print_attributes;
 use crate::text::{
     is_name, is_sigil_name, joined, print_extents, print_layout, print_literal, print_string,
@@ -260,10 +260,19 @@ impl Printer<'_> {
             Step::Call { call, arguments, workspace } => {
                 put!(self, "call {}", call.name());
                 self.arguments(arguments);
-                self.call(call);
+                self.call(&**call);
                 if let Some((at, bytes)) = workspace {
                     put!(self, " workspace {bytes} at {at}");
                 }
+            }
+            Step::Start { transfer, call } => {
+                put!(self, "start {} {}", transfer.id, call.name());
+                self.transfer(transfer);
+                self.call(call);
+            }
+            Step::Wait(transfer) => {
+                put!(self, "wait {}", transfer.id);
+                self.transfer(transfer);
             }
             Step::Copy { value, from, to } => put!(self, "copy {value} from {from} to {to}"),
             Step::Loop(l) => put!(self, "{l}"),
@@ -276,7 +285,11 @@ impl Printer<'_> {
         put!(self, "({})", joined(arguments, ", "));
     }
 
-    fn call(&mut self, call: &Call) {
+    fn transfer(&mut self, transfer: &Transfer) {
+        put!(self, "({}, {})", transfer.operand, transfer.result);
+    }
+
+    fn call(&mut self, call: &dyn Contract) {
         put!(self, " ");
         print_attributes(&mut self.out, &call.attributes());
     }

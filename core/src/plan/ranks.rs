@@ -7,6 +7,14 @@
 //! group has arrived at a collective of the same kind, axes and bytes. If no rank can advance, the
 //! plans deadlock or mismatch, and the error names the ranks and their steps.
 //!
+//! **Transfers.** Collectives over the same axes are matched by the order of their calls and
+//! starts. Starts do not block, but the check lets ranks meet at a start as if it did, and passes
+//! over waits. If ranks meet in that way, then every rank of a group comes to its start before it
+//! waits for that or for any later collective, so no wait lasts forever. The converse does not
+//! hold: ranks may start collectives of different groups in different orders. Such plans are
+//! refused, which no compilation makes. That each start has its wait is an invariant of one plan
+//! (P18).
+//!
 //! Loops and branches with collectives are met by the ranks of all groups inside them. These ranks
 //! must have the same trip, or as many arms; the bodies, and arms of one number, are compared in
 //! the same way. That trips and conditions have the same values on these ranks is not visible in
@@ -73,7 +81,7 @@ fn events<'p>(steps: &'p [Step], next: &mut usize) -> Vec<Place<'p>> {
         let inner = blocks.iter().flatten().flat_map(|place| place.axes.iter().copied());
         let mut axes: BTreeSet<&str> = inner.collect();
         let event = match step {
-            Step::Call { call, .. } => match call.collective().filter(|c| c.kind.exchanges()) {
+            Step::Call { .. } | Step::Start { .. } => match step.exchange() {
                 Some(collective) => {
                     axes.extend(collective.over.iter().map(String::as_str));
                     Event::Collective(collective)
@@ -83,7 +91,7 @@ fn events<'p>(steps: &'p [Step], next: &mut usize) -> Vec<Place<'p>> {
             _ if blocks.iter().all(Vec::is_empty) => continue,
             Step::Loop(l) => Event::Loop { trip: &l.trip, body: blocks.remove(0) },
             Step::If { .. } | Step::Switch { .. } => Event::Branch { arms: blocks },
-            Step::Nest { .. } | Step::Copy { .. } => continue,
+            Step::Nest { .. } | Step::Wait(_) | Step::Copy { .. } => continue,
         };
         places.push(Place { step: number, axes, event });
     }

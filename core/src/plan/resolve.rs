@@ -1,7 +1,7 @@
 //! Resolved plans: the form in which every device executes a plan.
 //!
 //! [`resolve`] visits the steps of a verified plan once, when the plan is prepared. Loops,
-//! branches and copies become [`Action`]s with resolved [`Place`]s. For each nest and call it asks
+//! branches and copies become [`Action`]s with resolved [`Place`]s. For each other step it asks
 //! the device ([`Prepare`]) for the kernels that execute it. [`super::walk`] then executes the
 //! actions, for all devices alike.
 //!
@@ -151,8 +151,9 @@ pub trait Prepare<'p> {
     /// A prepared nest or call, or a part of one.
     type Kernel;
 
-    /// Appends the kernels that execute the first of `steps`, a nest or a call, and returns the
-    /// number of steps that they execute: more than 1 if they execute nests that follow it too.
+    /// Appends the kernels that execute the first of `steps`, and returns the number of steps that
+    /// they execute: more than 1 if they execute nests that follow it too. The first step is a
+    /// nest, a call, a start or a wait.
     fn prepare(
         &mut self,
         resolver: &Resolver<'p>,
@@ -191,7 +192,7 @@ impl<'p> Resolver<'p> {
         Ok(ResolvedPlan { least: least(&actions), loops: steps.loops, actions })
     }
 
-    /// The arguments of a nest or a call: which memory, and whether it is read or written.
+    /// The arguments of a nest, a call or a transfer: which memory, and whether it is read or written.
     pub fn arguments(&self, step: &Step) -> Vec<Place> {
         let access = |written: bool| if written { Access::Write } else { Access::Read };
         match step {
@@ -207,6 +208,10 @@ impl<'p> Resolver<'p> {
                 let arguments = arguments.iter().enumerate();
                 arguments.map(|(n, a)| self.argument(a, access(n >= operands))).collect()
             }
+            Step::Start { transfer, .. } | Step::Wait(transfer) => vec![
+                self.argument(&transfer.operand, Access::Read),
+                self.argument(&transfer.result, Access::Write),
+            ],
             _ => Vec::new(),
         }
     }
@@ -236,8 +241,9 @@ impl<'p> Resolver<'p> {
         match step {
             Step::Nest { nest, .. } => self.work.nest(*nest),
             Step::Call { call, .. } => Work::call(call),
+            Step::Start { call, .. } => Work::call(&call.clone().into()),
             Step::Copy { value, .. } => Work::copy(&self.plan.values[*value]),
-            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
+            Step::Wait(_) | Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => STEP,
         }
     }
 }
@@ -259,7 +265,7 @@ impl<'p, P: Prepare<'p>> Steps<'_, 'p, P> {
         while let Some(step) = rest.first() {
             let number = self.number;
             let count = match step {
-                Step::Nest { .. } | Step::Call { .. } => {
+                Step::Nest { .. } | Step::Call { .. } | Step::Start { .. } | Step::Wait(_) => {
                     self.device.prepare(self.resolver, rest, &mut kernels)?
                 }
                 _ => 1,
@@ -279,12 +285,14 @@ impl<'p, P: Prepare<'p>> Steps<'_, 'p, P> {
         Ok(actions)
     }
 
-    /// The action of a step that is neither a nest nor a call.
+    /// The action of a step for which the device prepares no kernel.
     fn control(&mut self, step: &'p Step) -> Result<Option<ActionKind<P::Kernel>>> {
         let resolver = self.resolver;
         let read = |argument: &Argument| resolver.argument(argument, Access::Read);
         Ok(Some(match step {
-            Step::Nest { .. } | Step::Call { .. } => return Ok(None),
+            Step::Nest { .. } | Step::Call { .. } | Step::Start { .. } | Step::Wait(_) => {
+                return Ok(None);
+            }
             Step::Copy { value, from, to } => ActionKind::Copy {
                 from: resolver.value(*value, from, Access::Read),
                 to: resolver.value(*value, to, Access::Write),

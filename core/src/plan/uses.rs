@@ -1,7 +1,7 @@
 //! The bytes of the arena that a step reads and writes.
 
 use super::intervals::Span;
-use super::{Address, Plan, Space, Step, Trip, ValueId};
+use super::{Address, Plan, Space, Step, Transfer, Trip, ValueId};
 use crate::nest::BufferRole;
 
 /// Placeholder for workspace among values.
@@ -37,6 +37,14 @@ pub(super) fn uses(plan: &Plan, step: &Step) -> (Vec<Needed>, Vec<Needed>) {
                 let end = at.offset.saturating_add(*bytes);
                 (Span { memory: 0, start: at.offset, end }, SCRATCH)
             }));
+        }
+        Step::Start { transfer: Transfer { operand, result, .. }, .. } => {
+            reads.extend(span(plan, operand.value, &operand.at));
+            writes.extend(span(plan, result.value, &result.at));
+        }
+        // The bytes of both are in use until here.
+        Step::Wait(Transfer { operand, result, .. }) => {
+            reads.extend([operand, result].into_iter().filter_map(|a| span(plan, a.value, &a.at)));
         }
         Step::Copy { value, from, to } => {
             reads.extend(span(plan, *value, from));

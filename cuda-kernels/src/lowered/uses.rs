@@ -20,6 +20,8 @@ pub(super) fn uses(plan: &Plan) -> IdVec<ValueId, usize> {
         Step::Call { call, arguments, .. } => {
             call.split(arguments).0.iter().for_each(|a| add(a.value));
         }
+        Step::Start { transfer, .. } => add(transfer.operand.value),
+        Step::Wait(_) => {}
         Step::Copy { value, .. } => add(*value),
         Step::Loop(l) => {
             match &l.trip {

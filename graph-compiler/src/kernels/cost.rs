@@ -78,7 +78,14 @@ impl Cost {
             Step::Copy { value, .. } => {
                 Cost { operations: 0, read: bytes(*value), written: bytes(*value) }
             }
-            Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => Cost::default(),
+            Step::Start { transfer, .. } => Cost {
+                operations: 0,
+                read: bytes(transfer.operand.value),
+                written: bytes(transfer.result.value),
+            },
+            Step::Wait(_) | Step::Loop(_) | Step::If { .. } | Step::Switch { .. } => {
+                Cost::default()
+            }
         }
     }
 }

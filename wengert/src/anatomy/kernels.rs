@@ -4,6 +4,7 @@ use super::{LONGEST_LINE, short};
 use serde::Serialize;
 use wengert_compiler::kernels::cost::{Cost, Rates};
 use wengert_core::Id;
+use wengert_core::call::Contract;
 use wengert_core::plan::{Plan, Step, follower};
 
 /// A step of the plan.
@@ -66,6 +67,8 @@ fn block(
                 ("nest", format!("{nest} {}", plan.nests[*nest].name), Some(nest.index()))
             }
             Step::Call { call, .. } => ("call", call.description(), None),
+            Step::Start { call, .. } => ("start", call.description(), None),
+            Step::Wait(transfer) => ("wait", format!("wait {}", transfer.id), None),
             Step::Copy { .. } => ("copy", "copy".into(), None),
             Step::Loop(l) => {
                 ("loop", format!("loop {}, at most {} times", l.id, l.trip.limit()), None)

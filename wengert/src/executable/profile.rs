@@ -88,8 +88,10 @@ pub fn by_kernel(plan: &Plan, profile: &Profile) -> Vec<KernelTime> {
         }
         _ => {}
     });
-    if profile.copies.runs > 0 {
-        add("copy".into(), profile.copies, &[], 0);
+    for (name, spent) in [("copy", profile.copies), ("transfers", profile.transfers)] {
+        if spent.runs > 0 {
+            add(name.into(), spent, &[], 0);
+        }
     }
     let mut found: Vec<KernelTime> = found.into_values().collect();
     found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.kernel.cmp(&b.kernel)));

@@ -13,9 +13,10 @@
 //! # Times
 //!
 //! - *Computation* is the sum over the kernels of the rank's plan.
-//! - *Transfers* are the sum over the collectives. A collective blocks its rank, so the time of a
-//!   step is the sum of both. If all transfers took place beside kernels, it would be the greater
-//!   of both: that is a bound for a runtime with perfect overlap, and not this one.
+//! - *Transfers* are the sum over the collectives. In plans of GPUs a collective blocks its rank, so
+//!   the time of a step is the sum of both. If all transfers took place beside kernels, it would be
+//!   the greater of both: that is a bound for a runtime with perfect overlap. The overlap in plans
+//!   of CPUs is not predicted.
 //! - *Alone* is the computation of one rank that runs all microbatches of the same step.
 //!   The *efficiency* of N ranks is alone / (N · step): work that every rank repeats, such as the
 //!   optimiser without shards, counts against it.
@@ -212,9 +213,13 @@ impl Memory {
         let account = account(plan);
         let mut sums = vec![];
         plan.visit(&mut |step| {
-            if let Step::Call { call, arguments, .. } = step {
-                let is_sum = call.collective().is_some_and(|call| call.kind.is_reduction());
-                sums.extend(call.split(arguments).1.iter().map(|a| a.value).filter(|_| is_sum));
+            if step.exchange().is_some_and(|call| call.kind.is_reduction()) {
+                match step {
+                    // The result of a collective is its last argument.
+                    Step::Call { arguments, .. } => sums.extend(arguments.last().map(|a| a.value)),
+                    Step::Start { transfer, .. } => sums.push(transfer.result.value),
+                    _ => {}
+                }
             }
         });
         let living = account.peak.living.iter();

@@ -97,6 +97,8 @@ impl Work {
                 Step::Call { call, .. } if call.collective().is_some() => {
                     self.exchange(call.collective().expect("as was just asked"), times);
                 }
+                Step::Start { call, .. } => self.exchange(call, times),
+                Step::Wait(_) => {}
                 _ => self.kernel(plan, step, times, machine)?,
             }
         }

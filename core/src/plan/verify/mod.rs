@@ -45,11 +45,16 @@
 //! - **P13** Branches: each branch leaves the merged value at the address of the merge. All else
 //!   that any branch may write is forgotten.
 //! - **P14** At the end every output and variable holds its value.
+//! - **P18** A start is of a collective that exchanges data, on a target that overlaps collectives.
+//!   Its wait is a later step of the same block and names the same operand and result. Between the
+//!   two no step writes the bytes of the operand, and none reads or writes those of the result.
+//!   Transfers are numbered in the order of their starts.
 //! - **P15** The arena ends at the last address in it (rounded up to the alignment), and the
 //!   lower bound is the greatest load ([`super::account()`]).
 
 mod replay;
 mod structure;
+mod transfers;
 
 use super::parse::{Part, Places};
 use super::print::StepText;

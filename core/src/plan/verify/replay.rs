@@ -1,4 +1,4 @@
-//! P8 and P10 to P14: the steps replayed over an abstract memory.
+//! P8, P10 to P14 and P18: the steps replayed over an abstract memory.
 //!
 //! Addresses with the same memory and the same strides share one *frame*, which is an abstract
 //! memory of its own. The frame without strides is the memory itself. A frame with a stride of a
@@ -10,6 +10,7 @@
 //!
 //! Values without bytes have a frame of their own, each at its number.
 
+use super::transfers::{Busy, UnderWay};
 use super::{Failure, Part, failure};
 use crate::diagnostic::{bail, ensure};
 use crate::id::Id;
@@ -17,7 +18,7 @@ use crate::nest::{self, BufferRole};
 use crate::plan::intervals::{Intervals, Span};
 use crate::plan::print::ValueText;
 use crate::plan::{
-    Address, Argument, Loop, LoopId, Merge, NestId, Plan, Space, Step, Trip, ValueId,
+    Address, Argument, Loop, LoopId, Merge, NestId, Plan, Space, Step, Transfer, Trip, ValueId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +49,7 @@ pub(super) fn check(plan: &Plan) -> Result<u64> {
         writes: Vec::new(),
         written: Vec::new(),
         aliases: BTreeMap::new(),
+        busy: Busy::default(),
         next_step: 0,
         reach: 0,
     };
@@ -71,6 +73,8 @@ struct Replay<'a> {
     writes: Vec<Span>,
     written: Vec<(usize, usize)>,
     aliases: BTreeMap<(NestId, Vec<(usize, usize)>), bool>,
+    /// The bytes of transfers under way.
+    busy: Busy,
     next_step: usize,
     reach: u64,
 }
@@ -139,6 +143,8 @@ impl<'a> Replay<'a> {
                         self.writes.push(span);
                     }
                 }
+                Step::Start { transfer: Transfer { result, .. }, .. }
+                | Step::Wait(Transfer { result, .. }) => self.will_write(result.value, &result.at),
                 Step::Copy { value, to, .. } => self.will_write(*value, to),
                 Step::Loop(l) => {
                     l.carries.iter().for_each(|c| self.will_write(c.input, &c.at));
@@ -221,10 +227,14 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// P8, and of P12 that a stack is accessed only through its parts.
+    /// P8, of P12 that a stack is accessed only through its parts, and of P18 that no step writes
+    /// bytes of a transfer.
     fn access(&self, part: Part, span: Span, write: bool) -> Result {
         if span.memory == EMPTY {
             return Ok(());
+        }
+        if write {
+            self.busy.check(part, span)?;
         }
         let frame = &self.frames[span.memory];
         if frame.windowed {
@@ -268,6 +278,7 @@ impl<'a> Replay<'a> {
     }
 
     fn block(&mut self, steps: &'a [Step]) -> Result {
+        let mut under_way = UnderWay::default();
         for step in steps {
             let number = self.next_step;
             self.next_step += 1;
@@ -302,6 +313,24 @@ impl<'a> Replay<'a> {
                         self.write(part, out, result.value)?;
                     }
                 }
+                Step::Start { transfer, .. } => {
+                    let Transfer { operand, result, .. } = transfer;
+                    let from = self.read(part, operand.value, &operand.at)?;
+                    let to = self.span(result.value, &result.at);
+                    if from.meets(&to) && from.memory != EMPTY {
+                        return Err(failure(part, 11, "a transfer is not in place"));
+                    }
+                    self.access(part, to, true)?;
+                    // They hold nothing until the wait.
+                    self.memory.clear(to);
+                    let bytes = [from, to].map(|span| (span.memory != EMPTY).then_some(span));
+                    under_way.start(number, transfer, bytes, &mut self.busy);
+                }
+                Step::Wait(transfer) => {
+                    under_way.wait(part, transfer, &mut self.busy)?;
+                    let to = self.span(transfer.result.value, &transfer.result.at);
+                    self.write(part, to, transfer.result.value)?;
+                }
                 Step::Copy { value, from, to } => {
                     let source = self.read(part, *value, from)?;
                     let target = self.span(*value, to);
@@ -322,7 +351,7 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        Ok(())
+        under_way.end()
     }
 
     fn operands(&mut self, part: Part, operands: &'a [Argument]) -> Result<Vec<Span>> {

@@ -8,7 +8,8 @@ use crate::nest::BufferRole;
 use crate::pitch::{PaddedRows, memory_extents};
 use crate::plan::print::ValueText;
 use crate::plan::{
-    Address, Argument, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Trip, Value, ValueId,
+    Address, Argument, Loop, LoopId, Merge, Plan, Slice, Space, Stack, Step, Transfer, Trip, Value,
+    ValueId,
 };
 use crate::ty::TensorType;
 use std::collections::BTreeSet;
@@ -56,6 +57,7 @@ pub(super) fn check(plan: &Plan, places: &Places) -> Result {
         definitions: plan.values.ids().map(|_| None).collect(),
         loops: Vec::new(),
         next_loop: 0,
+        next_transfer: 0,
         next_step: 0,
     };
     checker.signature()?;
@@ -98,6 +100,7 @@ struct Checker<'a> {
     /// The enclosing loops, outermost first.
     loops: Vec<LoopId>,
     next_loop: u32,
+    next_transfer: u32,
     next_step: usize,
 }
 
@@ -222,6 +225,36 @@ impl<'a> Checker<'a> {
             Step::Call { call, arguments, workspace } => {
                 self.call(part, step, call, arguments, workspace)?
             }
+            Step::Start { transfer, call } => {
+                let Transfer { id, operand, result } = transfer;
+                ensure!(
+                    id.0 == self.next_transfer,
+                    part,
+                    18,
+                    "transfers are numbered in order: this is t{}",
+                    self.next_transfer
+                );
+                self.next_transfer += 1;
+                let (target, kind) = (&self.plan.target, call.kind);
+                ensure!(kind.exchanges(), part, 18, "`{}` exchanges nothing", kind.name());
+                ensure!(
+                    target.overlaps_collectives,
+                    part,
+                    18,
+                    "target {} starts no collectives: it calls them",
+                    target.name
+                );
+                let arguments = [operand.clone(), result.clone()];
+                self.call(part, step, &call.clone().into(), &arguments, &None)?;
+            }
+            // The replay compares it with its start.
+            Step::Wait(transfer) => ensure!(
+                transfer.id.0 < self.next_transfer,
+                part,
+                18,
+                "nothing has started {}",
+                transfer.id
+            ),
             Step::Copy { value, from, to } => {
                 self.place(part, *value, from)?;
                 self.place(part, *value, to)?;

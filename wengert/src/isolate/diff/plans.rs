@@ -3,7 +3,8 @@
 use super::{Change, Item, hashed};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::collections::BTreeMap;
-use wengert_core::plan::{Account, Argument, Plan, Step, account};
+use wengert_core::call::Contract;
+use wengert_core::plan::{Account, Argument, Plan, Step, Transfer, account};
 
 /// The differences of two plans: sizes, the interface, and kernels in the order of their steps.
 /// Kernels are matched by their code, whatever their names and addresses.
@@ -85,6 +86,16 @@ fn kernels(plan: &Plan) -> Vec<Kernel> {
             Step::Call { call, arguments, .. } => {
                 let text = format!("call {} ({})", call.name(), listed(arguments));
                 (format!("{call:?}{text}"), text)
+            }
+            Step::Start { transfer, call } => {
+                let Transfer { operand, result, .. } = transfer;
+                let operands = listed(&[operand.clone(), result.clone()]);
+                let text = format!("start {} ({operands})", call.name());
+                (format!("{call:?}{text}"), text)
+            }
+            Step::Wait(transfer) => {
+                let text = format!("wait {}", shape(transfer.result.value));
+                (text.clone(), text)
             }
             Step::Copy { value, .. } => {
                 let text = format!("copy {}", shape(*value));
