@@ -9,6 +9,7 @@ pub mod nest;
 pub mod pool;
 pub mod ranks;
 pub mod simd;
+mod transfers;
 
 pub use call::CompiledCall;
 pub use executable::{CpuExecutable, RunMemory};

@@ -2,15 +2,18 @@
 //!
 //! A [`World`] is a communicator of the transport, with the groups into which plans have divided
 //! it. [`World::enter`] joins the ranks for a plan: it compares the plan's hash on all ranks, and
-//! makes a communicator for each list of axes that a collective of the plan names. Both are
+//! makes communicators for each list of axes that a collective of the plan names: one for first
+//! exchanges, and one for second exchanges ([`crate::transfers`]) where the plan has some. Both are
 //! collectives, so all ranks prepare the same plans in the same order.
 //!
 //! The hash is of the plan's text and the bytes of its constants. It finds differences between
 //! ranks; it is no protection against a rank that forges one.
 
+use crate::call::{CompiledCollective, has_two_exchanges};
+use crate::transfers::{Id, Transfers};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wengert_core::plan::{Plan, Step};
 use wengert_core::{Diagnostic, Mesh};
@@ -22,24 +25,30 @@ pub struct World(Arc<Inner>);
 
 struct Inner {
     communicator: Communicator,
-    /// The communicators of groups, by mesh and axes. All ranks have the same keys.
-    groups: Mutex<BTreeMap<(String, Vec<String>), Communicator>>,
+    /// The communicators of groups, by mesh, axes, and whether they are for second exchanges. All
+    /// ranks have the same keys.
+    groups: Mutex<BTreeMap<(String, Vec<String>, bool), Communicator>>,
 }
 
 /// This rank in the groups of a plan.
 #[derive(Debug, Default)]
 pub struct Ranks {
     groups: BTreeMap<Vec<String>, Group>,
+    /// The transfers of the current run.
+    transfers: Mutex<Transfers>,
 }
 
 /// The ranks along some axes of a mesh, as seen by one of them.
+#[derive(Clone)]
 pub struct Group {
     /// The position of this rank.
     pub position: usize,
     /// Number of ranks.
     pub size: usize,
-    /// None if this rank is alone, or nothing is exchanged along these axes.
-    communicator: Option<Communicator>,
+    /// For first exchanges. None if this rank is alone, or nothing is exchanged along these axes.
+    pub(crate) first: Option<Communicator>,
+    /// For second exchanges. None if this rank is alone, or there are none.
+    pub(crate) second: Option<Communicator>,
 }
 
 impl World {
@@ -71,13 +80,18 @@ impl World {
         check_size(&plan.function, &plan.mesh, self.size())?;
         self.0.communicator.agree(&[("plan", hash(plan))]).map_err(failed)?;
         // The order is that of the keys, and so the same on all ranks.
-        let mut exchanges: BTreeMap<Vec<String>, bool> = BTreeMap::new();
+        let mut exchanges: BTreeMap<Vec<String>, [bool; 2]> = BTreeMap::new();
         plan.visit(&mut |step| {
-            if let Step::Call { call, .. } = step
-                && let Some(collective) = call.collective()
-            {
-                *exchanges.entry(collective.over.clone()).or_default() |=
-                    collective.kind.exchanges();
+            let collective = match step {
+                Step::Call { call, .. } => call.collective(),
+                Step::Start { call, .. } => Some(call),
+                _ => None,
+            };
+            if let Some(collective) = collective {
+                let [first, second] = exchanges.entry(collective.over.clone()).or_default();
+                *first |= collective.kind.exchanges();
+                let ranks = plan.mesh.group(self.rank(), &collective.over).len();
+                *second |= has_two_exchanges(collective, ranks);
             }
         });
         let mut groups = BTreeMap::new();
@@ -85,30 +99,35 @@ impl World {
             let members = plan.mesh.group(self.rank(), &over);
             let position = members.iter().position(|rank| *rank == self.rank());
             let position = position.expect("a rank is in its group");
-            let communicator = match exchanges && members.len() > 1 {
-                true => Some(self.communicator(&plan.mesh, &over, &members, position)?),
-                false => None,
+            let communicator = |second: bool| match exchanges[usize::from(second)] {
+                true if members.len() > 1 => {
+                    self.communicator(&plan.mesh, &over, second, &members, position).map(Some)
+                }
+                _ => Ok(None),
             };
-            groups.insert(over, Group { position, size: members.len(), communicator });
+            let (first, second) = (communicator(false)?, communicator(true)?);
+            groups.insert(over, Group { position, size: members.len(), first, second });
         }
-        Ok(Ranks { groups })
+        Ok(Ranks { groups, transfers: Mutex::default() })
     }
 
-    /// The communicator of a group; made once for each mesh and list of axes.
+    /// A communicator of a group; made once for each mesh and list of axes.
     fn communicator(
         &self,
         mesh: &Mesh,
         over: &[String],
+        second: bool,
         members: &[usize],
         position: usize,
     ) -> Result<Communicator, Diagnostic> {
         let mut known = self.0.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (mesh.to_string(), over.to_vec());
+        let key = (mesh.to_string(), over.to_vec(), second);
         if let Some(communicator) = known.get(&key) {
             return Ok(communicator.clone());
         }
         let color = members.iter().min().and_then(|rank| u32::try_from(*rank).ok());
-        let split = self.0.communicator.split(&over.join(","), color, position as i64);
+        let name = over.join(",") + if second { ", second exchanges" } else { "" };
+        let split = self.0.communicator.split(&name, color, position as i64);
         let communicator = split.map_err(failed)?.expect("every rank has a color");
         known.insert(key, communicator.clone());
         Ok(communicator)
@@ -142,30 +161,51 @@ impl Ranks {
                 .help("prepare the plan with a world: `CpuExecutable::among`")
         })
     }
+
+    /// Starts a collective.
+    ///
+    /// Errors: those of [`group`](Self::group), and of the transport, as for all that follow.
+    pub fn start(
+        &self,
+        id: Id,
+        call: &CompiledCollective,
+        operand: &[u8],
+    ) -> Result<(), Diagnostic> {
+        self.transfers().start(id, call, self.group(call.over())?, operand)
+    }
+
+    /// Waits for a collective that was started, and writes its result.
+    pub fn wait(&self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
+        self.transfers().wait(id, result)
+    }
+
+    /// Advances the collectives under way, and waits for none. True if there are some.
+    pub fn progress(&self) -> Result<bool, Diagnostic> {
+        let mut transfers = self.transfers();
+        transfers.progress()?;
+        Ok(!transfers.is_empty())
+    }
+
+    /// Gives up the collectives that a failed run has left under way.
+    pub fn abandon(&self) {
+        *self.transfers() = Transfers::default();
+    }
+
+    fn transfers(&self) -> MutexGuard<'_, Transfers> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Group {
     /// Whether the ranks of the group exchange data in the plan.
     pub fn exchanges(&self) -> bool {
-        self.communicator.is_some()
+        self.first.is_some()
     }
 
     /// The same number of bytes from every rank, in the order of positions.
     pub fn all_gather(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Diagnostic> {
-        match &self.communicator {
+        match &self.first {
             Some(communicator) => communicator.all_gather(bytes).map_err(failed),
-            None => Ok(bytes),
-        }
-    }
-
-    /// `counts[i]` bytes from the rank at position i, in this order.
-    pub fn all_gather_counts(
-        &self,
-        bytes: Vec<u8>,
-        counts: Vec<usize>,
-    ) -> Result<Vec<u8>, Diagnostic> {
-        match &self.communicator {
-            Some(communicator) => communicator.all_gather_counts(bytes, counts).map_err(failed),
             None => Ok(bytes),
         }
     }
@@ -178,15 +218,17 @@ impl Group {
         send: Vec<usize>,
         receive: Vec<usize>,
     ) -> Result<Vec<u8>, Diagnostic> {
-        match &self.communicator {
-            Some(world) => world.all_to_all_counts(bytes, send, receive).map_err(failed),
+        match &self.first {
+            Some(communicator) => {
+                communicator.all_to_all_counts(bytes, send, receive).map_err(failed)
+            }
             None => Ok(bytes),
         }
     }
 }
 
 /// The transport's error, with its text.
-fn failed(error: Error) -> Diagnostic {
+pub(crate) fn failed(error: Error) -> Diagnostic {
     Diagnostic::of_device(error.to_string())
 }
 

@@ -6,8 +6,10 @@
 //! by an all-gather. Operands of few bytes are gathered whole and combined by every rank: the bits
 //! are the same, and one exchange is saved.
 //!
-//! A collective blocks its rank. Unlike other calls it allocates in a run: operations of the
-//! transport own their buffers, since another rank may still read them after an error.
+//! This module says what is exchanged and what becomes of it. [`crate::transfers`] exchanges: a
+//! call starts its transfer and waits for it. Unlike other calls, collectives allocate in a run:
+//! operations of the transport own their buffers, since another rank may still read them after an
+//! error.
 
 use super::{Arguments, Compile, Kernels};
 use crate::memory::Workspace;
@@ -16,6 +18,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use wengert_core::call::{Collective, CollectiveKind};
 use wengert_core::{DType, Diagnostic};
+use wengert_transport::Operation;
 
 /// A reduction of at most so many bytes, those of all ranks together, is one exchange.
 const SMALL: usize = 1 << 14;
@@ -23,8 +26,9 @@ const SMALL: usize = 1 << 14;
 /// Combines the operands of ranks, which are one after another, into a result.
 type Combine = fn(CollectiveKind, &[u8], &mut [u8]);
 
-#[derive(Debug)]
-struct CompiledCollective {
+/// A collective that exchanges data, ready to be started.
+#[derive(Clone, Debug)]
+pub(crate) struct CompiledCollective {
     call: Collective,
     /// For reductions.
     combine: Option<Combine>,
@@ -32,23 +36,20 @@ struct CompiledCollective {
 
 impl Compile for Collective {
     fn compile(&self) -> Result<Box<dyn Kernels>, Diagnostic> {
-        let combine = match self.kind.is_reduction() {
-            true => Some(combine(self.dtype)?),
-            false => None,
-        };
-        Ok(Box::new(CompiledCollective { call: self.clone(), combine }))
+        Ok(Box::new(CompiledCollective::new(self)?))
     }
 }
 
 impl Kernels for CompiledCollective {
     fn run(&self, workspace: &Workspace, arguments: &Arguments<'_>) -> Result<(), Diagnostic> {
-        let group = workspace.ranks().group(&self.call.over)?;
+        let ranks = workspace.ranks();
         let [result] = arguments.buffers.last_chunk().expect("a call has a result");
         // SAFETY: the run has checked that the result may be written, and that it overlaps no
         // operand. No other thread takes part in this call.
         let result = unsafe { std::slice::from_raw_parts_mut(result.pointer(), result.bytes()) };
         if self.call.kind == CollectiveKind::AxisIndex {
-            let position = i32::try_from(group.position).expect("a mesh has at most 2²⁰ ranks");
+            let position = ranks.group(&self.call.over)?.position;
+            let position = i32::try_from(position).expect("a mesh has at most 2²⁰ ranks");
             result.copy_from_slice(&position.to_ne_bytes());
             return Ok(());
         }
@@ -56,32 +57,58 @@ impl Kernels for CompiledCollective {
         // SAFETY: the run has checked that the operand may be read, and nothing writes it now.
         let operand =
             unsafe { std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes()) };
-        self.exchange(group, operand, result)
+        ranks.start(None, self, operand)?;
+        ranks.wait(None, result)
     }
 }
 
+/// Whether a collective has two exchanges in a group of `ranks`.
+pub(crate) fn has_two_exchanges(call: &Collective, ranks: usize) -> bool {
+    use CollectiveKind::{Max, Min, Sum};
+    let bytes = call.part() * call.dtype.size();
+    matches!(call.kind, Sum | Max | Min) && bytes.saturating_mul(ranks) > SMALL
+}
+
 impl CompiledCollective {
-    fn exchange(&self, group: &Group, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
+    /// Error: ranks do not combine this dtype.
+    pub fn new(call: &Collective) -> Result<Self, Diagnostic> {
+        let combine = match call.kind.is_reduction() {
+            true => Some(combine(call.dtype)?),
+            false => None,
+        };
+        Ok(CompiledCollective { call: call.clone(), combine })
+    }
+
+    /// Whether it has two exchanges in this group.
+    pub fn has_two_exchanges(&self, group: &Group) -> bool {
+        has_two_exchanges(&self.call, group.size)
+    }
+
+    /// The axes along which the ranks exchange.
+    pub fn over(&self) -> &[String] {
+        &self.call.over
+    }
+
+    /// The first exchange.
+    pub fn first(&self, group: &Group, operand: &[u8]) -> Operation {
         use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, Permute, Sum, SumScatter};
-        let Collective { kind, outer, rows, .. } = self.call;
         let part = self.call.part() * self.call.dtype.size();
-        let each = || vec![part; group.size];
-        match kind {
-            Sum | Max | Min => self.reduce(group, operand, result)?,
-            SumScatter => {
-                let parts = apart(operand, outer, group.size);
-                let received = group.all_to_all(parts, each(), each())?;
-                self.combine(&received, result);
+        let whole = || Operation::AllGather {
+            bytes: operand.to_vec(),
+            counts: vec![operand.len(); group.size],
+        };
+        match self.call.kind {
+            Sum | Max | Min if has_two_exchanges(&self.call, group.size) => {
+                let send = self.shares(group);
+                let receive = vec![send[group.position]; group.size];
+                Operation::AllToAllCounts { bytes: operand.to_vec(), send, receive }
             }
-            AllGather => {
-                let received = group.all_gather(operand.to_vec())?;
-                together(&received, outer, group.size, result);
-            }
-            AllToAll => {
-                let parts = apart(operand, outer, group.size);
-                let received = group.all_to_all(parts, each(), each())?;
-                together(&received, rows, group.size, result);
-            }
+            Sum | Max | Min | AllGather => whole(),
+            SumScatter | AllToAll => Operation::AllToAllCounts {
+                bytes: apart(operand, self.call.outer, group.size),
+                send: vec![part; group.size],
+                receive: vec![part; group.size],
+            },
             Permute => {
                 let (mut send, mut receive) = (vec![0; group.size], vec![0; group.size]);
                 for (source, destination) in &self.call.perm {
@@ -94,33 +121,47 @@ impl CompiledCollective {
                 }
                 let sends = send.iter().any(|bytes| *bytes > 0);
                 let bytes = if sends { operand.to_vec() } else { vec![] };
-                let received = group.all_to_all(bytes, send, receive)?;
-                match received.is_empty() {
-                    true => result.fill(0),
-                    false => result.copy_from_slice(&received),
-                }
+                Operation::AllToAllCounts { bytes, send, receive }
             }
-            AxisIndex => unreachable!("it has no operand"),
+            AxisIndex => unreachable!("nothing is exchanged for it"),
         }
-        Ok(())
     }
 
-    fn reduce(&self, group: &Group, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
-        if operand.len().saturating_mul(group.size) <= SMALL {
-            let all = group.all_gather(operand.to_vec())?;
-            self.combine(&all, result);
-            return Ok(());
+    /// The second exchange, from what the first has received, if there is one.
+    pub fn second(&self, group: &Group, received: &[u8]) -> Option<Operation> {
+        has_two_exchanges(&self.call, group.size).then(|| {
+            let counts = self.shares(group);
+            let mut bytes = vec![0; counts[group.position]];
+            self.combine(received, &mut bytes);
+            Operation::AllGather { bytes, counts }
+        })
+    }
+
+    /// Writes the result, from what the last exchange has received.
+    pub fn finish(&self, group: &Group, received: &[u8], result: &mut [u8]) {
+        use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, Permute, Sum, SumScatter};
+        let Collective { kind, outer, rows, .. } = self.call;
+        match kind {
+            Sum | Max | Min if has_two_exchanges(&self.call, group.size) => {
+                result.copy_from_slice(received);
+            }
+            Sum | Max | Min | SumScatter => self.combine(received, result),
+            AllGather => together(received, outer, group.size, result),
+            AllToAll => together(received, rows, group.size, result),
+            Permute => match received.is_empty() {
+                true => result.fill(0),
+                false => result.copy_from_slice(received),
+            },
+            AxisIndex => unreachable!("nothing is exchanged for it"),
         }
-        let element = self.call.dtype.size();
-        let share = (operand.len() / element).div_ceil(group.size) * element;
-        let bytes_of = |rank: usize| operand.len().saturating_sub(rank * share).min(share);
-        let counts: Vec<usize> = (0..group.size).map(bytes_of).collect();
-        let own = counts[group.position];
-        let received = group.all_to_all(operand.to_vec(), counts.clone(), vec![own; group.size])?;
-        let mut combined = vec![0; own];
-        self.combine(&received, &mut combined);
-        result.copy_from_slice(&group.all_gather_counts(combined, counts)?);
-        Ok(())
+    }
+
+    /// Bytes of the share of each rank in a reduction of two exchanges.
+    fn shares(&self, group: &Group) -> Vec<usize> {
+        let (elements, element) = (self.call.part(), self.call.dtype.size());
+        let share = elements.div_ceil(group.size);
+        let of_rank = |rank: usize| elements.saturating_sub(rank * share).min(share) * element;
+        (0..group.size).map(of_rank).collect()
     }
 
     fn combine(&self, operands: &[u8], result: &mut [u8]) {

@@ -51,6 +51,8 @@ use wengert_core::{DType, Diagnostic};
 
 use together::Member;
 
+pub(crate) use collective::{CompiledCollective, has_two_exchanges};
+
 /// A call with kernels on the CPU.
 trait Compile {
     /// Chooses the kernels, and fixes the division of the work. The call is verified.

@@ -5,8 +5,10 @@
 //! arena and the scratch memory exist, constants are in memory, and addresses are resolved
 //! ([`wengert_core::plan::resolve()`]). The steps are walked by [`wengert_core::plan::walk`], which
 //! all devices share. A run only adds offsets to pointers and calls kernels. Products use
-//! scratch memory of their own workspace, so a run allocates nothing. A nest that follows a
-//! product runs on each part of the product as soon as that part is final.
+//! scratch memory of their own workspace, so a run allocates nothing, except for collectives. A
+//! nest that follows a product runs on each part of the product as soon as that part is final.
+//!
+//! Transfers between ranks advance between kernels, and where the plan waits ([`crate::transfers`]).
 //!
 //! The plan is [verified](Verified). At every run, kernels check the
 //! length, the alignment and the separation of their memory again. So a wrong plan cannot cause a
@@ -19,7 +21,7 @@ mod run;
 
 pub use profile::{Profile, Spent};
 
-use crate::call::CompiledCall;
+use crate::call::{CompiledCall, CompiledCollective};
 use crate::memory::{AlignedBytes, Buffer, Span, Workspace};
 use crate::nest::CompiledNest;
 use crate::pool::Pool;
@@ -36,6 +38,8 @@ pub struct CpuExecutable {
     plan: Verified<Plan>,
     nests: Vec<CompiledNest>,
     calls: Vec<CompiledCall>,
+    /// The collectives that the plan starts, by the numbers of their transfers.
+    collectives: Vec<CompiledCollective>,
     resolved: ResolvedPlan<Kernel>,
     counters: Counters,
     /// The memories of the run: those below, and those of the caller.
@@ -66,7 +70,7 @@ pub struct RunMemory<'a, 'b> {
     pub variables: &'a mut [Buffer<'b>],
 }
 
-/// A nest or a call, by its number.
+/// A nest, a call or a transfer, by its number.
 #[derive(Debug)]
 enum Kernel {
     Nest {
@@ -84,6 +88,16 @@ enum Kernel {
         nest: usize,
         arguments: Vec<Place>,
     },
+    /// Starts a transfer.
+    Start {
+        transfer: usize,
+        arguments: Vec<Place>,
+    },
+    /// Waits for a transfer.
+    Wait {
+        transfer: usize,
+        arguments: Vec<Place>,
+    },
     /// Calls that run together; the arguments of all of them.
     Together {
         calls: Range<usize>,
@@ -95,6 +109,8 @@ impl Kernel {
     fn arguments(&self) -> &[Place] {
         let (Kernel::Nest { arguments, .. }
         | Kernel::Call { arguments, .. }
+        | Kernel::Start { arguments, .. }
+        | Kernel::Wait { arguments, .. }
         | Kernel::Together { arguments, .. }
         | Kernel::Followed { arguments, .. }) = self;
         arguments

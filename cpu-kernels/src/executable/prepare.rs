@@ -2,7 +2,7 @@
 //! them, allocates.
 
 use super::{CpuExecutable, Kernel};
-use crate::call::CompiledCall;
+use crate::call::{CompiledCall, CompiledCollective};
 use crate::memory::{AlignedBytes, Span, Workspace};
 use crate::nest::CompiledNest;
 use crate::ranks::World;
@@ -39,9 +39,16 @@ pub(super) fn prepare(
     let simd = workspace.simd();
     let nests = plan.nests.ids().map(|id| CompiledNest::of_plan(plan, id, simd));
     let nests: Vec<CompiledNest> = nests.collect::<Result<_, _>>()?;
-    let mut preparing = Preparing { plan, nests: &nests, calls: Vec::new(), most: 0, scratch: 0 };
+    let mut preparing = Preparing {
+        plan,
+        nests: &nests,
+        calls: Vec::new(),
+        collectives: Vec::new(),
+        most: 0,
+        scratch: 0,
+    };
     let resolved = resolve(plan, &mut preparing)?;
-    let Preparing { calls, most, scratch, .. } = preparing;
+    let Preparing { calls, collectives, most, scratch, .. } = preparing;
     let of_nests = nests.iter().map(CompiledNest::scratch_bytes).max();
     workspace.reserve(of_nests.unwrap_or(0).max(scratch))?;
     calls.iter().try_for_each(|call| call.reserve(&mut workspace))?;
@@ -68,6 +75,7 @@ pub(super) fn prepare(
         plan: plan.clone(),
         nests,
         calls,
+        collectives,
         counters: resolved.counters(),
         resolved,
         memories,
@@ -85,6 +93,7 @@ struct Preparing<'a> {
     plan: &'a Plan,
     nests: &'a [CompiledNest],
     calls: Vec<CompiledCall>,
+    collectives: Vec<CompiledCollective>,
     /// The largest number of arguments of a kernel.
     most: usize,
     /// Bytes of scratch memory of calls with following nests.
@@ -123,13 +132,19 @@ impl<'p> Prepare<'p> for Preparing<'_> {
                     None => self.together(resolver, steps, arguments)?,
                 }
             }
+            Step::Start { transfer, call } => {
+                // They are numbered in the order of their starts (P18).
+                self.collectives.push(CompiledCollective::new(call)?);
+                Kernel::Start { transfer: transfer.id.index(), arguments }
+            }
+            Step::Wait(transfer) => Kernel::Wait { transfer: transfer.id.index(), arguments },
             _ => unreachable!("the walk executes all other steps"),
         };
         self.most = self.most.max(kernel.arguments().len());
         let count = match &kernel {
             Kernel::Followed { .. } => 2,
             Kernel::Together { calls, .. } => calls.len(),
-            Kernel::Nest { .. } | Kernel::Call { .. } => 1,
+            _ => 1,
         };
         kernels.push(kernel);
         Ok(count)

@@ -20,6 +20,9 @@ pub struct Profile {
     pub calls: Vec<Spent>,
     /// All copies together.
     pub copies: Spent,
+    /// All starts of transfers and waits for them together, and the time in which transfers were
+    /// advanced between kernels.
+    pub transfers: Spent,
 }
 
 impl Profile {
@@ -28,12 +31,13 @@ impl Profile {
             nests: vec![Spent::default(); nests],
             calls: vec![Spent::default(); calls],
             copies: Spent::default(),
+            transfers: Spent::default(),
         }
     }
 
     /// Total time of all kernels.
     pub fn total(&self) -> Duration {
-        let all = self.nests.iter().chain(&self.calls).chain([&self.copies]);
+        let all = self.nests.iter().chain(&self.calls).chain([&self.copies, &self.transfers]);
         all.map(|spent| spent.time).sum()
     }
 }

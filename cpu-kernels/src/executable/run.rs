@@ -1,8 +1,8 @@
-//! A device's part of a run. Nothing here allocates.
+//! A device's part of a run. Nothing here allocates, except for collectives.
 
 use super::copy::copy;
 use super::{CpuExecutable, Kernel, Profile, RunMemory, Spent};
-use crate::call::CompiledCall;
+use crate::call::{CompiledCall, CompiledCollective};
 use crate::memory::{Span, Workspace};
 use crate::nest::CompiledNest;
 use std::ptr::NonNull;
@@ -17,6 +17,7 @@ pub(super) fn run(
     let CpuExecutable {
         nests,
         calls,
+        collectives,
         resolved,
         counters,
         memories,
@@ -39,8 +40,21 @@ pub(super) fn run(
     // Inputs are shared borrows: another run may read them now.
     memories.inputs.iter_mut().for_each(|span| *span = span.read_only());
     let profile = profile.as_mut();
-    let mut runner = Runner { nests, calls, memories, workspace, launches, profile, spans };
+    let mut runner = Runner {
+        nests,
+        calls,
+        collectives,
+        memories,
+        workspace,
+        launches,
+        profile,
+        spans,
+        under_way: false,
+    };
     let done = resolved.run(counters, &mut runner, *limit);
+    if done.is_err() {
+        workspace.ranks().abandon();
+    }
     // The caller's memory is lent for this run only.
     for spans in [&mut memories.inputs, &mut memories.outputs, &mut memories.variables] {
         spans.clear();
@@ -51,11 +65,14 @@ pub(super) fn run(
 struct Runner<'a> {
     nests: &'a [CompiledNest],
     calls: &'a [CompiledCall],
+    collectives: &'a [CompiledCollective],
     memories: &'a Memories<Span>,
     workspace: &'a Workspace,
     launches: &'a mut [u64],
     profile: Option<&'a mut Profile>,
     spans: &'a mut [Span],
+    /// Whether transfers may be under way.
+    under_way: bool,
 }
 
 impl StepRunner for Runner<'_> {
@@ -66,6 +83,7 @@ impl StepRunner for Runner<'_> {
         if let Kernel::Nest { nest, .. } | Kernel::Followed { nest, .. } = kernel {
             self.launches[*nest] += 1;
         }
+        self.progress()?;
         let _span = tracing::trace_span!("kernel", name = self.name(kernel)).entered();
         let arguments = kernel.arguments();
         self.gather(arguments, counters);
@@ -92,6 +110,27 @@ impl StepRunner for Runner<'_> {
                 // SAFETY: each span is in a memory of this run, and no other step runs now.
                 unsafe { self.calls[call].run_on(self.workspace, spans, None)? };
                 self.spent(since, |profile| &mut profile.calls[call]);
+            }
+            Kernel::Start { transfer, .. } => {
+                self.under_way = true;
+                let operand = spans[0];
+                // SAFETY: the span is in a memory of this run, and nothing writes it now.
+                let operand = unsafe {
+                    std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes())
+                };
+                let call = &self.collectives[transfer];
+                self.workspace.ranks().start(Some(transfer), call, operand)?;
+                self.spent(since, |profile| &mut profile.transfers);
+            }
+            Kernel::Wait { transfer, .. } => {
+                let result = spans[1];
+                assert!(result.is_writable(), "the plan's verifier lets it be written (P9)");
+                // SAFETY: the span is in a memory of this run, it may be written, and no other step
+                // runs now. The transfer has a copy of its operand.
+                let result =
+                    unsafe { std::slice::from_raw_parts_mut(result.pointer(), result.bytes()) };
+                self.workspace.ranks().wait(Some(transfer), result)?;
+                self.spent(since, |profile| &mut profile.transfers);
             }
             Kernel::Followed { call, nest, .. } => {
                 let call_of = &self.calls[call];
@@ -144,8 +183,21 @@ impl Runner<'_> {
             Kernel::Call { call, .. } | Kernel::Followed { call, .. } => {
                 self.calls[*call].description()
             }
+            Kernel::Start { .. } => "start",
+            Kernel::Wait { .. } => "wait",
             Kernel::Together { calls, .. } => self.calls[calls.start].description(),
         }
+    }
+
+    /// Advances the transfers under way.
+    #[inline]
+    fn progress(&mut self) -> Result<(), Diagnostic> {
+        if self.under_way {
+            let since = self.since();
+            self.under_way = self.workspace.ranks().progress()?;
+            self.spent(since, |profile| &mut profile.transfers);
+        }
+        Ok(())
     }
 
     /// The current time, if time is measured.
