@@ -165,7 +165,7 @@ impl Ranks {
     /// Starts a collective.
     ///
     /// Errors: those of [`group`](Self::group), and of the transport, as for all that follow.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         id: Id,
         call: &CompiledCollective,
@@ -175,19 +175,19 @@ impl Ranks {
     }
 
     /// Waits for a collective that was started, and writes its result.
-    pub fn wait(&self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
+    pub(crate) fn wait(&self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
         self.transfers().wait(id, result)
     }
 
     /// Advances the collectives under way, and waits for none. True if there are some.
-    pub fn progress(&self) -> Result<bool, Diagnostic> {
+    pub(crate) fn progress(&self) -> Result<bool, Diagnostic> {
         let mut transfers = self.transfers();
         transfers.progress()?;
         Ok(!transfers.is_empty())
     }
 
     /// Gives up the collectives that a failed run has left under way.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         *self.transfers() = Transfers::default();
     }
 

@@ -3,13 +3,16 @@
 
 use wengert_compiler::autodiff::operators::{grad, jvp, value_and_grad, vjp};
 use wengert_compiler::pipeline::{Options, compile};
+use wengert_compiler::ranks::DataParallel;
 use wengert_compiler::vmap::operators::vmap;
 use wengert_core::build::FunctionBuilder;
 use wengert_core::build::control::{cond, fold, fori_upto};
 use wengert_core::graph::{Function, Program, parse_program};
 use wengert_core::interpret::run_ranks;
-use wengert_core::plan::verify_ranks;
-use wengert_core::{Binding, DType, Literal, Mesh, Op, Target, Tensor, TensorType};
+use wengert_core::plan::{Plan, Step, account, verify_ranks};
+use wengert_core::{
+    Binding, Call, DType, Initializer, Literal, Mesh, Op, Target, Tensor, TensorType, Verified,
+};
 use wengert_testing::Random;
 use wengert_testing::samples::{collectives, mesh};
 
@@ -307,4 +310,87 @@ fn a_plan_is_the_same_on_every_rank() {
     let call = "{dtype=f32, inner=4, kind=\"psum\", over=[\"data\"]}";
     assert!(text.contains("mesh(data=2)") && text.contains(call), "{text}");
     verify_ranks(&[&first, &second]).unwrap();
+}
+
+/// A training step of a network of two layers on two ranks, each with half of a batch.
+fn training(width: usize) -> Program {
+    let function = FunctionBuilder::build("step", |f| {
+        let f32s = |shape: &[usize]| TensorType::new(DType::F32, shape.iter().copied());
+        let variable = |shape: &[usize]| Tensor::variable(f32s(shape), Initializer::Zeros);
+        let x = f.input("x", f32s(&[8, width]));
+        let shape = [width, width];
+        let model = f.state("model", (0..3).map(|_| variable(&shape)).collect::<Vec<Tensor>>());
+        let (loss, gradient) = value_and_grad(&model, |m| {
+            let hidden = m.iter().fold(x.clone(), |x, w| x.dot(w).tanh());
+            hidden.square().mean()
+        });
+        for (i, (w, g)) in model.iter().zip(&gradient).enumerate() {
+            f.update(&format!("model.{i}"), &(w - g * 0.1));
+        }
+        f.output("loss", loss);
+    });
+    let function = function.unwrap_or_else(|e| panic!("{e}"));
+    let of_rank = DataParallel::new(["x"]).ranks(2).microbatches(2).apply(&function);
+    Program::from_functions(vec![of_rank.unwrap_or_else(|e| panic!("{e}"))]).unwrap()
+}
+
+fn step_on(program: &Program, target: &Target, budget: Option<u64>) -> Verified<Plan> {
+    let options = Options { memory_budget: budget, ..Options::default() };
+    compile(program, "step", &Binding::new(), target, &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The numbers of the steps with starts, waits, products, and collectives that are calls.
+fn numbered(plan: &Plan) -> [Vec<usize>; 4] {
+    let (mut found, mut number) = ([const { Vec::new() }; 4], 0);
+    plan.visit(&mut |step| {
+        let kind = match step {
+            Step::Start { .. } => Some(0),
+            Step::Wait(_) => Some(1),
+            Step::Call { call: Call::Gemm(_), .. } => Some(2),
+            Step::Call { call: Call::Collective(_), .. } => Some(3),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            found[kind].push(number);
+        }
+        number += 1;
+    });
+    found
+}
+
+/// Each gradient is reduced as soon as it exists, and variables are updated behind the backward
+/// pass.
+#[test]
+fn gradients_are_reduced_during_the_backward_pass() {
+    let program = training(64);
+    let plan = step_on(&program, &Target::cpu(), None);
+    let [starts, waits, products, _] = numbered(&plan);
+    let last = *products.last().unwrap();
+    // Of three gradients, that of the first layer is computed last.
+    assert!(starts.iter().filter(|start| **start < last).count() >= 2, "{plan}");
+    assert!(waits.iter().all(|wait| *wait > last), "{plan}");
+    verify_ranks(&[&*plan; 2]).unwrap();
+    // Without overlap, the same collectives are calls.
+    let blocking = Target { overlaps_collectives: false, ..Target::cpu() };
+    let plain = step_on(&program, &blocking, None);
+    let [none, waits, _, calls] = numbered(&plain);
+    assert!(none.is_empty() && waits.is_empty(), "{plain}");
+    let [_, _, _, left] = numbered(&plan);
+    assert_eq!(calls.len(), starts.len() + left.len());
+}
+
+/// Where memory is limited, fewer bytes are under way.
+#[test]
+fn a_budget_limits_the_bytes_under_way() {
+    let program = training(64);
+    let blocking = Target { overlaps_collectives: false, ..Target::cpu() };
+    let plain = account(&step_on(&program, &blocking, None)).total();
+    let free = account(&step_on(&program, &Target::cpu(), None)).total();
+    assert!(free > plain, "transfers take memory: {free} and {plain}");
+    for budget in [plain, plain + (free - plain) / 2, free] {
+        let plan = step_on(&program, &Target::cpu(), Some(budget));
+        assert!(account(&plan).total() <= budget, "{budget}\n{plan}");
+    }
+    let starts = |budget| numbered(&step_on(&program, &Target::cpu(), budget))[0].len();
+    assert_eq!(starts(Some(free)), starts(None));
 }

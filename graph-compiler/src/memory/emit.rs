@@ -3,14 +3,17 @@
 use super::moves::Move;
 use super::part::{Laid, Part, Regions};
 use super::planned::{Planned, Prediction};
+use super::run::End;
 use crate::kernels::cost::Rates;
-use crate::kernels::{BufferId, Kernels, Work};
+use crate::kernels::{BufferId, Kernel, Kernels, Work};
 use crate::pass::within;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
-use wengert_core::id::IdVec;
+use wengert_core::call::{Call, Collective};
+use wengert_core::id::{Id, IdVec};
 use wengert_core::plan::{
-    Address, Argument, Constant, Input, Output, Plan, Step, Value, ValueId, Variable,
+    Address, Argument, Constant, Input, Output, Plan, Step, Transfer, TransferId, Value, ValueId,
+    Variable,
 };
 use wengert_core::{Literal, LocationId, TensorType};
 
@@ -95,7 +98,7 @@ fn emitted(part: &Part<'_, '_>, laid: &Laid<'_>) -> Planned<Plan> {
     Planned {
         plan,
         sources: writer.sources,
-        all: Prediction::of(kernels, |_| true, &rates),
+        all: Prediction::of(kernels, |k| !run.is_wait(k), &rates),
         repetitions: Prediction::of(kernels, |k| run.repeats[k], &rates),
     }
 }
@@ -198,6 +201,13 @@ impl<'a> Writer<'a> {
             reads.iter().chain(writes).map(|b| self.argument(*b)).collect()
         };
         let arguments = || list(&kernel.reads, &kernel.writes);
+        let end = decided.laid.run.end(k);
+        if let (Work::Call(Call::Collective(call)), Some(end)) = (&kernel.work, end) {
+            let step = self.transfer(kernel, call, end);
+            self.source(&kernel.locations);
+            steps.push(step);
+            return;
+        }
         let step = match &kernel.work {
             Work::Nest(_) => {
                 let nest =
@@ -222,6 +232,19 @@ impl<'a> Writer<'a> {
         };
         self.source(&kernel.locations);
         steps.push(step);
+    }
+
+    /// A start or a wait. Its kernel names the operand, then the result.
+    fn transfer(&self, kernel: &Kernel, call: &Collective, end: End) -> Step {
+        let mut arguments = kernel.reads.iter().chain(&kernel.writes).map(|b| self.argument(*b));
+        let mut next = || arguments.next().expect("an exchange has an operand and a result");
+        let (operand, result) = (next(), next());
+        let (End::Start(number) | End::Wait(number)) = end;
+        let transfer = Transfer { id: TransferId::new(number), operand, result };
+        match end {
+            End::Start(_) => Step::Start { transfer, call: call.clone() },
+            End::Wait(_) => Step::Wait(transfer),
+        }
     }
 
     fn copy(&mut self, step: &Move) -> Step {

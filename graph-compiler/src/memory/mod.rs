@@ -18,6 +18,9 @@
 //! function. So the same code puts carries in place at every nesting depth, and the size of a
 //! plan does not depend on trip counts.
 //!
+//! **Overlap** (`overlap`). Between ranks, collectives are started before their results are needed,
+//! if the plan does not need too much memory for that.
+//!
 //! **Budgets** (`budget`). If a plan exceeds the memory budget, some kernels are repeated so that
 //! their results need not stay live. [`rematerialize`] selects them.
 //!
@@ -30,6 +33,7 @@ mod homes;
 mod moves;
 mod naive;
 mod nests;
+mod overlap;
 mod part;
 mod passes;
 mod planned;
@@ -77,12 +81,18 @@ fn within_budget(part: &mut Part<'_, '_>, budget: Option<u64>) -> Result<Planned
     let kernels = part.kernels;
     let given = part.given()?;
     let planned = emit(part, &given);
-    let Some(budget) = budget else { return Ok(planned) };
+    let overlapped = |part: &mut Part<'_, '_>, limit| {
+        let laid = overlap::overlapped(part, limit)?;
+        Ok(laid.map_or_else(|| planned.clone(), |laid| emit(part, &laid)))
+    };
+    let Some(budget) = budget else {
+        return overlapped(part, overlap::unbudgeted(given.arena.bytes));
+    };
     let account = Account::sizes(&planned.plan);
-    if account.total() <= budget {
-        return Ok(planned);
-    }
     let outside = account.total() - account.arena;
+    if account.total() <= budget {
+        return overlapped(part, budget - outside);
+    }
     let Some(arena) = budget.checked_sub(outside) else {
         return Err(Diagnostic::new(format!(
             "@{} does not fit into {}: {} lie outside the arena: {}",

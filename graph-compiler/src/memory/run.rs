@@ -20,6 +20,18 @@ pub struct Run<'k> {
     pub origin: IdVec<BufferId, BufferId>,
     /// Which of the kernels are repetitions.
     pub repeats: Vec<bool>,
+    /// For each kernel whether it is one end of a transfer. Empty if no collective is started.
+    pub ends: Vec<Option<End>>,
+}
+
+/// An end of a transfer: a kernel that starts a collective, or waits for it. Both have the call.
+/// The second reads operand and result, and writes nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The start of the transfer of this number.
+    Start(usize),
+    /// The wait for it.
+    Wait(usize),
 }
 
 /// A kernel, or a part of one.
@@ -70,14 +82,25 @@ impl<'k> Run<'k> {
             from: (0..kernels.kernels.len()).collect(),
             origin: kernels.buffers.ids().collect(),
             repeats: vec![false; kernels.kernels.len()],
+            ends: Vec::new(),
         }
+    }
+
+    /// Which end of a transfer a kernel is.
+    pub fn end(&self, kernel: usize) -> Option<End> {
+        self.ends.get(kernel).copied().flatten()
+    }
+
+    /// Whether a kernel is the wait of a transfer.
+    pub fn is_wait(&self, kernel: usize) -> bool {
+        matches!(self.end(kernel), Some(End::Wait(_)))
     }
 
     /// The workspace of each kernel, given those of the function's kernels.
     pub fn workspaces(&self, of: &[u64]) -> Vec<u64> {
-        let nest = |kernel: &Kernel| matches!(kernel.work, Work::Nest(_));
-        let each = self.kernels.kernels.iter().zip(&self.from);
-        each.map(|(kernel, from)| if nest(kernel) { 0 } else { of[*from] }).collect()
+        let nest = |k: usize| matches!(self.kernels.kernels[k].work, Work::Nest(_));
+        let none = |k: usize| nest(k) || self.end(k).is_some();
+        (0..self.from.len()).map(|k| if none(k) { 0 } else { of[self.from[k]] }).collect()
     }
 
     /// A run of pieces in order. A product before its follower becomes one kernel.
@@ -101,7 +124,7 @@ impl<'k> Run<'k> {
         let Writing { mut made, current, origin, .. } = writing;
         made.outputs.iter_mut().for_each(|(_, _, buffer)| *buffer = current[*buffer]);
         let order = (0..made.kernels.len()).collect();
-        Run { kernels: Cow::Owned(made), order, from, origin, repeats }
+        Run { kernels: Cow::Owned(made), order, from, origin, repeats, ends: Vec::new() }
     }
 }
 

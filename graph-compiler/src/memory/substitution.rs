@@ -159,6 +159,9 @@ impl Substitution<'_> {
                     .as_ref()
                     .map(|(at, bytes)| (self.places.address(at, *bytes), *bytes)),
             },
+            Step::Start { .. } | Step::Wait(_) => {
+                unreachable!("overlap: collectives of regions are calls")
+            }
             Step::Copy { value, from, to } => Step::Copy {
                 value: self.value(*value),
                 from: self.at(*value, from),

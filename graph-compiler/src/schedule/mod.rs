@@ -22,16 +22,21 @@
 //!
 //! **Late updates.** On targets whose kernels share launches, small updates of variables move to
 //! the end of the order, as neighbours (`late`).
+//!
+//! **Overlap.** In a function of several ranks, another order starts collectives early and reads
+//! their results late ([`overlap()`]).
 
 mod cut;
 mod flow;
 mod late;
+mod overlap;
 mod ready;
 mod search;
 mod task_graph;
 mod timeline;
 
 use crate::kernels::{BufferId, Kernels};
+pub use overlap::{Overlap, exchanged, overlap};
 use search::{Found, search};
 use task_graph::TaskGraph;
 use wengert_core::graph::{InputRole, OutputRole};

@@ -1,12 +1,13 @@
 //! Whether ranks meet, by a definition that shares nothing with the verifier of all ranks.
 //!
-//! Each plan becomes the list of its rank's exchanges: loops are unrolled, and a branch is one of
-//! its arms. A *communicator* is an ordered list of ranks. Collectives block, so ranks meet if and
-//! only if
+//! Each plan becomes the list of its rank's exchanges, and of its waits for them: loops are
+//! unrolled, and a branch is one of its arms. A call waits for its exchange at once. A
+//! *communicator* is an ordered list of ranks. Waits block, so ranks meet if and only if
 //!
 //! 1. the members of each communicator have the same exchanges over it, in the same order, and
-//! 2. no exchange waits for itself: the graph whose nodes are exchanges, and whose edges are the
-//!    orders of the ranks, has no cycle.
+//! 2. no exchange waits for itself: an exchange ends when all its members have started it, and a
+//!    rank starts it after the ends of the exchanges for which it has waited before. The graph of
+//!    these dependencies has no cycle.
 //!
 //! What ranks agree on is what matters on the wire: the kind, bytes, number of parts, the dtype of
 //! elements that are combined, and the set of pairs of a permutation.
@@ -14,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use wengert_core::Mesh;
 use wengert_core::call::{Collective, CollectiveKind};
-use wengert_core::plan::{Plan, Step};
+use wengert_core::plan::{Plan, Step, TransferId};
 
 /// Ranks in the order of their positions.
 type Communicator = Vec<usize>;
@@ -72,14 +73,32 @@ fn communicator(mesh: &Mesh, rank: usize, over: &[String]) -> Option<Communicato
     (rank < ranks).then(|| members.into_iter().map(|(_, rank)| rank).collect())
 }
 
-/// The exchanges of a rank in the order of execution. Branches take the arm of this number, or
-/// their last.
-fn exchanges(plan: &Plan, rank: usize, arm: usize) -> Option<Vec<(Communicator, Agreed)>> {
-    fn block(
-        steps: &[Step],
-        of: (&Plan, usize, usize),
-        all: &mut Vec<(Communicator, Agreed)>,
-    ) -> Option<()> {
+/// The exchanges of a rank, in the order in which it starts them.
+#[derive(Default)]
+struct Listed {
+    exchanges: Vec<(Communicator, Agreed)>,
+    /// For each exchange those for which the rank has waited before it starts it.
+    after: Vec<Vec<usize>>,
+    waited: Vec<usize>,
+    /// The exchange of each transfer that was started last.
+    transfers: BTreeMap<TransferId, usize>,
+}
+
+impl Listed {
+    /// Adds an exchange. One rank alone exchanges nothing.
+    fn start(&mut self, members: Communicator, c: &Collective) -> Option<usize> {
+        if members.len() == 1 {
+            return None;
+        }
+        self.exchanges.push((members, agreed(c)));
+        self.after.push(self.waited.clone());
+        Some(self.exchanges.len() - 1)
+    }
+}
+
+/// The exchanges of a rank. Branches take the arm of this number, or their last.
+fn exchanges(plan: &Plan, rank: usize, arm: usize) -> Option<Listed> {
+    fn block(steps: &[Step], of: (&Plan, usize, usize), all: &mut Listed) -> Option<()> {
         let (plan, rank, arm) = of;
         for step in steps {
             match step {
@@ -88,12 +107,17 @@ fn exchanges(plan: &Plan, rank: usize, arm: usize) -> Option<Vec<(Communicator, 
                         call.collective().filter(|c| c.kind != CollectiveKind::AxisIndex);
                     if let Some(c) = exchange {
                         let members = communicator(&plan.mesh, rank, &c.over)?;
-                        // One rank exchanges nothing.
-                        if members.len() > 1 {
-                            all.push((members, agreed(c)));
-                        }
+                        let started = all.start(members, c);
+                        all.waited.extend(started);
                     }
                 }
+                Step::Start { transfer, call } => {
+                    let members = communicator(&plan.mesh, rank, &call.over)?;
+                    if let Some(started) = all.start(members, call) {
+                        all.transfers.insert(transfer.id, started);
+                    }
+                }
+                Step::Wait(transfer) => all.waited.extend(all.transfers.remove(&transfer.id)),
                 Step::Loop(l) => (0..l.trip.limit()).try_for_each(|_| block(&l.body, of, all))?,
                 Step::If { then, otherwise, .. } => {
                     block(if arm == 0 { then } else { otherwise }, of, all)?;
@@ -104,7 +128,7 @@ fn exchanges(plan: &Plan, rank: usize, arm: usize) -> Option<Vec<(Communicator, 
         }
         Some(())
     }
-    let mut all = Vec::new();
+    let mut all = Listed::default();
     block(&plan.steps, (plan, rank, arm), &mut all)?;
     Some(all)
 }
@@ -121,12 +145,13 @@ pub fn do_not_meet(plans: &[&Plan]) -> bool {
 }
 
 /// Condition 1 is broken.
-fn differ(lists: &[Vec<(Communicator, Agreed)>]) -> bool {
+fn differ(lists: &[Listed]) -> bool {
     let over = |rank: usize, communicator: &Communicator| {
-        let all = lists[rank].iter().filter(|(of, _)| of == communicator);
+        let all = lists[rank].exchanges.iter().filter(|(of, _)| of == communicator);
         all.map(|(_, agreed)| agreed.clone()).collect::<Vec<Agreed>>()
     };
-    let communicators: BTreeSet<&Communicator> = lists.iter().flatten().map(|(c, _)| c).collect();
+    let all = lists.iter().flat_map(|list| &list.exchanges);
+    let communicators: BTreeSet<&Communicator> = all.map(|(c, _)| c).collect();
     communicators.into_iter().any(|communicator| {
         let first = over(communicator[0], communicator);
         communicator.iter().any(|rank| over(*rank, communicator) != first)
@@ -134,17 +159,17 @@ fn differ(lists: &[Vec<(Communicator, Agreed)>]) -> bool {
 }
 
 /// Condition 2 is broken, where condition 1 holds.
-fn wait_for_themselves(lists: &[Vec<(Communicator, Agreed)>]) -> bool {
+fn wait_for_themselves(lists: &[Listed]) -> bool {
     let mut after: BTreeMap<Node<'_>, BTreeSet<Node<'_>>> = BTreeMap::new();
     for list in lists {
         let mut counts: BTreeMap<&Communicator, usize> = BTreeMap::new();
-        let mut last: Option<Node<'_>> = None;
-        for (communicator, _) in list {
+        let mut nodes: Vec<Node<'_>> = Vec::new();
+        for ((communicator, _), before) in list.exchanges.iter().zip(&list.after) {
             let count = counts.entry(communicator).or_default();
             let node = (communicator, *count);
             *count += 1;
-            after.entry(node).or_default().extend(last);
-            last = Some(node);
+            after.entry(node).or_default().extend(before.iter().map(|n| nodes[*n]));
+            nodes.push(node);
         }
     }
     // Removes nodes that wait for none of those left.

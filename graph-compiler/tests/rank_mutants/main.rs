@@ -6,8 +6,8 @@
 //!   shares nothing with the verifier. [`verify_ranks`] has to refuse it, whether or not the
 //!   verifier of one plan does. One case is left to the verifier of one plan: an axis that the mesh
 //!   lacks, on all ranks of a group.
-//! - The second kind is harmful if a step reads bytes that do not hold its operand, by the argument
-//!   that stands with the change. The ranks may still meet, so the verifier of one plan has to
+//! - The second kind is harmful if a step reads bytes that do not hold its operand, or writes bytes
+//!   of a transfer under way, by the argument that stands with the change. The ranks may still meet, so the verifier of one plan has to
 //!   refuse it.
 //!
 //! Other mutants are drawn again. Some are harmless: two collectives of disjoint groups change
@@ -31,7 +31,7 @@ use exchanges::do_not_meet;
 use mutations::{OfRanks, OfValues, change, spoil};
 use plans::{Named, along_both_axes, plans};
 use std::collections::BTreeMap;
-use wengert_core::plan::{Plan, Step, verify, verify_ranks};
+use wengert_core::plan::{Plan, verify, verify_ranks};
 use wengert_testing::Random;
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -140,22 +140,34 @@ fn harmful_mutants_are_refused() {
     assert_eq!(refused as u64, cases);
 }
 
-/// The definition of harm, on orders that were decided by hand.
-#[test]
-fn a_cycle_of_four_ranks_is_found() {
-    let plan = &along_both_axes();
-    let over = |at: usize| match &plan.steps[at] {
-        Step::Call { call, .. } => call.collective().map(|c| c.over.clone()),
-        _ => None,
-    };
+/// A plan whose neighbouring collectives over different axes have changed places.
+fn swapped(plan: &Plan) -> Plan {
+    let over = |at: usize| plan.steps[at].exchange().map(|c| c.over.clone());
     let places: Vec<usize> = (0..plan.steps.len()).filter(|at| over(*at).is_some()).collect();
-    // Neighbours over different axes.
     let pair = places.windows(2).find(|pair| over(pair[0]) != over(pair[1])).unwrap();
     let mut swapped = plan.clone();
     swapped.steps.swap(pair[0], pair[1]);
+    swapped
+}
+
+/// The definition of harm, on orders that were decided by hand.
+#[test]
+fn a_cycle_of_four_ranks_is_found() {
+    let plan = &along_both_axes(false);
+    let swapped = swapped(plan);
     // Rank 3 waits, and is met. With ranks 1 and 2, each rank waits for another one.
     assert!(!do_not_meet(&[plan, plan, plan, &swapped]));
     verify_ranks(&[plan, plan, plan, &swapped]).unwrap();
     assert!(do_not_meet(&[plan, &swapped, &swapped, plan]));
+    assert!(verify_ranks(&[plan, &swapped, &swapped, plan]).is_err());
+}
+
+/// Starts do not block, so these ranks meet. The verifier refuses the plans: it takes starts for
+/// calls.
+#[test]
+fn starts_in_two_orders_meet_and_are_refused() {
+    let plan = &along_both_axes(true);
+    let swapped = swapped(plan);
+    assert!(!do_not_meet(&[plan, &swapped, &swapped, plan]));
     assert!(verify_ranks(&[plan, &swapped, &swapped, plan]).is_err());
 }

@@ -2,7 +2,7 @@
 
 use crate::values::Places;
 use wengert_core::call::{Call, Collective, CollectiveKind};
-use wengert_core::plan::{Address, Argument, Plan, Step, Trip};
+use wengert_core::plan::{Address, Argument, Plan, Step, Transfer, Trip, ValueId};
 use wengert_core::{DType, Mesh};
 use wengert_testing::Random;
 
@@ -35,6 +35,8 @@ pub enum OfRanks {
     Trip,
     /// The plan has another mesh.
     Mesh,
+    /// Two starts of a block change places, and their transfers are numbered accordingly.
+    StartsSwapped,
 }
 
 /// A change of the plan of all ranks, after which steps read bytes that do not hold their operand.
@@ -54,10 +56,17 @@ pub enum OfValues {
     DTypeEverywhere,
     /// It has another number of parts than ranks, or an axis that the mesh lacks.
     AxesEverywhere,
+    /// Nothing waits for a transfer.
+    WaitDropped,
+    /// A reader of the result runs before the wait.
+    WaitMoved,
+    /// A step between start and wait writes its result over the operand or the result of the
+    /// transfer, and all readers read it there.
+    Reused,
 }
 
 impl OfRanks {
-    pub const ALL: [OfRanks; 13] = [
+    pub const ALL: [OfRanks; 14] = [
         Self::Dropped,
         Self::DroppedLast,
         Self::Duplicated,
@@ -71,11 +80,12 @@ impl OfRanks {
         Self::Pairs,
         Self::Trip,
         Self::Mesh,
+        Self::StartsSwapped,
     ];
 }
 
 impl OfValues {
-    pub const ALL: [OfValues; 7] = [
+    pub const ALL: [OfValues; 10] = [
         Self::DroppedEverywhere,
         Self::OperandBuffer,
         Self::ResultBuffer,
@@ -83,6 +93,9 @@ impl OfValues {
         Self::SizeEverywhere,
         Self::DTypeEverywhere,
         Self::AxesEverywhere,
+        Self::WaitDropped,
+        Self::WaitMoved,
+        Self::Reused,
     ];
 }
 
@@ -95,12 +108,20 @@ struct Path {
 }
 
 fn exchange(step: &Step) -> Option<&Collective> {
-    let Step::Call { call, .. } = step else { return None };
-    call.collective().filter(|c| c.kind != CollectiveKind::AxisIndex)
+    let collective = match step {
+        Step::Call { call, .. } => call.collective(),
+        Step::Start { call, .. } => Some(call),
+        _ => None,
+    };
+    collective.filter(|c| c.kind != CollectiveKind::AxisIndex)
 }
 
 fn is_exchange(step: &Step) -> bool {
     exchange(step).is_some()
+}
+
+fn is_start(step: &Step) -> bool {
+    matches!(step, Step::Start { .. })
 }
 
 fn has_exchange(step: &Step) -> bool {
@@ -143,11 +164,32 @@ fn step<'p>(plan: &'p mut Plan, path: &Path) -> &'p mut Step {
     &mut block(plan, &path.around)[path.at]
 }
 
-fn collective<'p>(plan: &'p mut Plan, path: &Path) -> (&'p mut Collective, &'p mut [Argument]) {
+fn collective<'p>(plan: &'p mut Plan, path: &Path) -> &'p mut Collective {
     match step(plan, path) {
-        Step::Call { call: Call::Collective(collective), arguments, .. } => (collective, arguments),
+        Step::Call { call: Call::Collective(collective), .. } => collective,
+        Step::Start { call, .. } => call,
         step => panic!("{step:?} is no collective"),
     }
+}
+
+/// The operand (0) or the result (1) of an exchange or a wait.
+fn argument<'p>(plan: &'p mut Plan, path: &Path, at: usize) -> &'p mut Argument {
+    match step(plan, path) {
+        Step::Call { arguments, .. } => &mut arguments[at],
+        Step::Start { transfer, .. } | Step::Wait(transfer) => {
+            let Transfer { operand, result, .. } = transfer;
+            if at == 0 { operand } else { result }
+        }
+        step => panic!("{step:?} is no collective"),
+    }
+}
+
+/// The wait of a start.
+fn wait(plan: &mut Plan, start: &Path) -> Option<Path> {
+    let Step::Start { transfer, .. } = step(plan, start) else { return None };
+    let wanted = Step::Wait(transfer.clone());
+    let at = block(plan, &start.around).iter().position(|step| *step == wanted)?;
+    Some(Path { around: start.around.clone(), at })
 }
 
 /// Applies a change at a random place. None if the plan has no such place.
@@ -198,20 +240,20 @@ pub fn change(plan: &mut Plan, mutation: OfRanks, random: &mut Random) -> Option
         }
         OfRanks::Kind => {
             let kind = *random.pick(&CollectiveKind::ALL);
-            collective(plan, &path).0.kind = kind;
+            collective(plan, &path).kind = kind;
         }
         OfRanks::DType => {
-            collective(plan, &path).0.dtype = *random.pick(&DType::ALL);
+            collective(plan, &path).dtype = *random.pick(&DType::ALL);
         }
-        OfRanks::Size => resize(collective(plan, &path).0, random),
-        OfRanks::Axes => collective(plan, &path).0.over = other_axes(&mesh, random),
+        OfRanks::Size => resize(collective(plan, &path), random),
+        OfRanks::Axes => collective(plan, &path).over = other_axes(&mesh, random),
         OfRanks::Pairs => {
             let permutations = paths(plan, |step| {
                 exchange(step).is_some_and(|c| c.kind == CollectiveKind::Permute)
             });
             let path = (!permutations.is_empty()).then(|| random.pick(&permutations).clone())?;
             let size = mesh.ranks();
-            let pairs = &mut collective(plan, &path).0.perm;
+            let pairs = &mut collective(plan, &path).perm;
             match random.below(3) {
                 0 => drop(pairs.pop()),
                 1 => pairs.push((random.below(size), random.below(size))),
@@ -226,6 +268,29 @@ pub fn change(plan: &mut Plan, mutation: OfRanks, random: &mut Random) -> Option
             *trip = random.below(6) as u64;
         }
         OfRanks::Mesh => plan.mesh = other_mesh(&mesh, random),
+        OfRanks::StartsSwapped => {
+            let starts = paths(plan, is_start);
+            let first = (!starts.is_empty()).then(|| random.pick(&starts).clone())?;
+            let others = starts.iter().filter(|p| p.around == first.around && p.at != first.at);
+            let others: Vec<usize> = others.map(|p| p.at).collect();
+            let second = (!others.is_empty()).then(|| *random.pick(&others))?;
+            let steps = block(plan, &first.around);
+            let id = |step: &Step| match step {
+                Step::Start { transfer, .. } | Step::Wait(transfer) => Some(transfer.id),
+                _ => None,
+            };
+            let (a, b) = (id(&steps[first.at])?, id(&steps[second])?);
+            steps.swap(first.at, second);
+            for step in steps {
+                if let Step::Start { transfer, .. } | Step::Wait(transfer) = step {
+                    transfer.id = match transfer.id {
+                        id if id == a => b,
+                        id if id == b => a,
+                        id => id,
+                    };
+                }
+            }
+        }
     }
     Some(())
 }
@@ -280,8 +345,8 @@ pub fn spoil(plan: &mut Plan, mutation: OfValues, random: &mut Random) -> Option
     let all = paths(plan, is_exchange);
     let path = (!all.is_empty()).then(|| random.pick(&all).clone())?;
     let before = plan.clone();
-    let (old, arguments) = collective(plan, &path);
-    let (old, operand, result) = (old.clone(), arguments[0].clone(), arguments[1].clone());
+    let old = collective(plan, &path).clone();
+    let [operand, result] = [0, 1].map(|at| argument(plan, &path, at).clone());
     let places = Places::of(&before);
     Some(match mutation {
         OfValues::DroppedEverywhere => {
@@ -290,46 +355,112 @@ pub fn spoil(plan: &mut Plan, mutation: OfValues, random: &mut Random) -> Option
         }
         OfValues::OperandBuffer | OfValues::ResultBuffer => {
             let at = usize::from(mutation == OfValues::ResultBuffer);
-            let (value, other) = (arguments[at].value, elsewhere(&before, random)?);
-            collective(plan, &path).1[at].at = other.clone();
+            let value = if at == 0 { operand.value } else { result.value };
+            let other = elsewhere(&before, random)?;
+            let wait = wait(plan, &path);
+            for path in [path].into_iter().chain(wait) {
+                argument(plan, &path, at).at = other.clone();
+            }
             let read = at == 0 || places.is_read(&before, result.value);
             read && !places.may_hold(&before, value, &other)
         }
         OfValues::ReadBefore => {
             let steps = block(plan, &path.around);
-            let reads = |step: &Step| match step {
-                Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
-                    arguments.iter().any(|a| a.value == result.value)
-                }
-                Step::Copy { value, .. } => *value == result.value,
-                _ => false,
-            };
-            let reader = (path.at + 1..steps.len()).find(|at| reads(&steps[*at]))?;
+            let reader = reader(steps, path.at, result.value)?;
             let moved = steps.remove(reader);
             steps.insert(path.at, moved);
             true
         }
         OfValues::SizeEverywhere => {
-            resize(collective(plan, &path).0, random);
-            let new = collective(plan, &path).0;
+            resize(collective(plan, &path), random);
+            let new = collective(plan, &path);
             let elements = |c: &Collective| c.outer * c.inner * c.parts;
             elements(new) != elements(&old)
         }
         OfValues::DTypeEverywhere => {
             let dtype = *random.pick(&DType::ALL);
-            collective(plan, &path).0.dtype = dtype;
+            collective(plan, &path).dtype = dtype;
             let of_value = before.values[operand.value].dtype.stored();
             dtype.size() != of_value.size() || old.kind.is_reduction() && dtype != of_value
         }
         OfValues::AxesEverywhere => {
             let over = other_axes(&before.mesh, random);
-            collective(plan, &path).0.over = over.clone();
+            collective(plan, &path).over = over.clone();
             let extent = |name: &String| before.mesh.extent(name);
             let size = over.iter().map(extent).collect::<Option<Vec<usize>>>();
             let size = size.map(|extents| extents.into_iter().product::<usize>());
             size.is_none_or(|size| old.kind.has_parts() && size != old.parts)
         }
+        OfValues::WaitDropped | OfValues::WaitMoved => {
+            let wait = wait(plan, &path)?;
+            let steps = block(plan, &path.around);
+            let moved = steps.remove(wait.at);
+            if mutation == OfValues::WaitMoved {
+                let reader = reader(steps, path.at, result.value)?;
+                steps.insert(reader + 1, moved);
+                true
+            } else {
+                places.is_read(&before, result.value)
+            }
+        }
+        OfValues::Reused => {
+            let wait = wait(plan, &path)?;
+            let taken = if random.chance(50) { operand.at } else { result.at };
+            let between = block(plan, &path.around).get(path.at + 1..wait.at)?;
+            let written: Vec<ValueId> = between.iter().filter_map(written).collect();
+            let value = (!written.is_empty()).then(|| *random.pick(&written))?;
+            arguments(&mut plan.steps, &mut |argument: &mut Argument| {
+                if argument.value == value {
+                    argument.at = taken.clone();
+                }
+            });
+            [value, operand.value, result.value].iter().all(|v| before.values[*v].bytes() > 0)
+        }
     })
+}
+
+/// The first step behind a place of a block that names a value.
+fn reader(steps: &[Step], behind: usize, value: ValueId) -> Option<usize> {
+    let reads = |step: &Step| match step {
+        Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
+            arguments.iter().any(|a| a.value == value)
+        }
+        Step::Copy { value: copied, .. } => *copied == value,
+        _ => false,
+    };
+    (behind + 1..steps.len()).find(|at| reads(&steps[*at]))
+}
+
+/// The last result of a nest or call: it is the last argument.
+fn written(step: &Step) -> Option<ValueId> {
+    match step {
+        Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
+            arguments.last().map(|a| a.value)
+        }
+        _ => None,
+    }
+}
+
+/// Visits the arguments of all nests, calls and transfers.
+fn arguments(steps: &mut [Step], visitor: &mut impl FnMut(&mut Argument)) {
+    for step in steps {
+        match step {
+            Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
+                arguments.iter_mut().for_each(&mut *visitor);
+            }
+            Step::Start { transfer, .. } | Step::Wait(transfer) => {
+                visitor(&mut transfer.operand);
+                visitor(&mut transfer.result);
+            }
+            Step::Copy { .. } => {}
+            Step::Loop(l) => arguments(&mut l.body, visitor),
+            Step::If { then, otherwise, .. } => {
+                arguments(then, visitor);
+                arguments(otherwise, visitor);
+            }
+            Step::Switch { arms, .. } => arms.iter_mut().for_each(|arm| arguments(arm, visitor)),
+        }
+    }
 }
 
 /// An address that some argument of the plan has, or one behind it.
@@ -338,6 +469,9 @@ fn elsewhere(plan: &Plan, random: &mut Random) -> Option<Address> {
     plan.visit(&mut |step| match step {
         Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
             all.extend(arguments.iter().map(|a| a.at.clone()));
+        }
+        Step::Start { transfer, .. } => {
+            all.extend([&transfer.operand, &transfer.result].map(|a| a.at.clone()));
         }
         _ => {}
     });

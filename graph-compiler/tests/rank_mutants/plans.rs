@@ -170,9 +170,10 @@ fn square() -> Mesh {
     Mesh::new([("data", 2), ("tensor", 2)]).unwrap()
 }
 
-/// Each collective along both axes of a square of ranks.
-pub fn along_both_axes() -> Plan {
-    plan(every(&square(), &[&["data"], &["tensor"]])).into_inner()
+/// Each collective along both axes of a square of ranks, as calls or with starts and waits.
+pub fn along_both_axes(overlaps: bool) -> Plan {
+    let target = Target { overlaps_collectives: overlaps, ..Target::cpu() };
+    plan_for(every(&square(), &[&["data"], &["tensor"]]), &target).into_inner()
 }
 
 /// All plans, compiled for the CPU.
@@ -218,8 +219,12 @@ pub fn plans() -> Vec<Named> {
 }
 
 fn plan(function: Function) -> Verified<Plan> {
+    plan_for(function, &Target::cpu())
+}
+
+fn plan_for(function: Function, target: &Target) -> Verified<Plan> {
     let name = function.name.clone();
     let program = Program::from_functions(vec![function]).unwrap();
-    compile(&program, &name, &Binding::new(), &Target::cpu(), &Options::default())
+    compile(&program, &name, &Binding::new(), target, &Options::default())
         .unwrap_or_else(|e| panic!("{e}"))
 }

@@ -36,7 +36,11 @@ impl Places {
                     places.join(&[&merge.ways[..], &[merge.result]].concat());
                 }
             }
-            Step::Nest { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Nest { .. }
+            | Step::Call { .. }
+            | Step::Start { .. }
+            | Step::Wait(_)
+            | Step::Copy { .. } => {}
         });
         let mut add = |value: ValueId, at: &Address| {
             let bytes = plan.values[value].bytes();
@@ -45,6 +49,9 @@ impl Places {
         plan.visit(&mut |step| match step {
             Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
                 arguments.iter().for_each(|a| add(a.value, &a.at));
+            }
+            Step::Start { transfer, .. } | Step::Wait(transfer) => {
+                [&transfer.operand, &transfer.result].into_iter().for_each(|a| add(a.value, &a.at));
             }
             Step::Copy { value, from, to } => [from, to].into_iter().for_each(|at| add(*value, at)),
             Step::Loop(l) => {
@@ -101,6 +108,11 @@ impl Places {
                 Step::Nest { arguments, .. } | Step::Call { arguments, .. } => {
                     arguments.iter().any(|a| a.value == value)
                 }
+                Step::Start { transfer, .. } => {
+                    transfer.operand.value == value || transfer.result.value == value
+                }
+                // It names what its start names.
+                Step::Wait(_) => false,
                 Step::Copy { value: copied, .. } => *copied == value,
                 Step::Loop(l) => {
                     l.carries.iter().any(|c| c.initial == value || c.output == value)
