@@ -135,8 +135,8 @@ impl TensorParallel {
             let (name, paths) = (&function.name, variables(function).map(|(_, i)| &*i.name));
             let listed = listed("divide some of", paths, "the function has no variables");
             return Err(Diagnostic::new(format!(
-                "@{name}: no variable is divided, so the {ranks} ranks along `{axis}` would compute \
-                 the same"
+                "@{name}: no variable is divided, so the {ranks} ranks along `{axis}` would \
+                 compute the same"
             ))
             .help(listed));
         }
