@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use wengert::data::source::Opening;
 use wengert::recipe::Blocks;
-use wengert::train::Allow;
+use wengert::train::{Allow, Split, TensorParallel};
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]
@@ -127,10 +127,44 @@ pub struct RanksArgs {
     #[arg(long, value_name = "STAGE", default_value_t = 0,
         value_parser = clap::value_parser!(u8).range(0..=3))]
     pub zero: u8,
+    /// Groups of so many neighbouring ranks have the same part of each batch, and share products:
+    /// tensor parallelism. The number decides the bits, and divides the number of ranks.
+    #[arg(long, value_name = "T", requires = "tensor_axis",
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub tensor: Option<u16>,
+    /// With `--tensor`: the variables that these ranks divide, by a pattern of key paths, and the
+    /// axis, as in 'model.*.mlp.0.weight=1'. With 1/3, three matrices that lie side by side in the
+    /// axis are divided each. Gradients, states of the optimiser and biases follow. May be given
+    /// several times.
+    #[arg(long, value_name = "PATTERN=AXIS[/BLOCKS]", requires = "tensor", value_parser = division)]
+    pub tensor_axis: Vec<(String, Split)>,
     /// With several ranks: end the run if a rank waits longer than this for another.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub rank_timeout: u64,
+}
+
+impl RanksArgs {
+    /// The request for tensor parallelism, if there is one.
+    ///
+    /// Error: a pattern is wrong.
+    pub fn tensor(&self) -> wengert::Result<Option<TensorParallel>> {
+        let Some(ranks) = self.tensor else { return Ok(None) };
+        let all = TensorParallel::new(ranks.into());
+        let split = |all: TensorParallel, (path, split): &(String, Split)| all.split(path, *split);
+        self.tensor_axis.iter().try_fold(all, split).map(Some)
+    }
+}
+
+fn division(text: &str) -> Result<(String, Split), String> {
+    let Some((path, split)) = text.rsplit_once('=') else {
+        return Err("no axis: write `model.*.mlp.0.weight=1`".into());
+    };
+    let split = split.parse().map_err(|error: wengert::Diagnostic| match error.help {
+        Some(help) => format!("{}: {help}", error.message),
+        None => error.message,
+    })?;
+    Ok((path.into(), split))
 }
 
 /// Arguments of `train`.

@@ -31,6 +31,12 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
             .help("leave out `--ranks`; `--microbatches` may stay")
             .into());
     }
+    if args.rates.find_rate && args.ranks.tensor.is_some() {
+        return Err(diagnostic!("the learning-rate finder runs on one rank")
+            .help("leave out `--tensor` and `--tensor-axis`")
+            .into());
+    }
+    let tensor = args.ranks.tensor()?;
     let world = match ranks::join(&args.ranks)? {
         Joined::Alone => None,
         Joined::Rank(world) => Some(world),
@@ -72,6 +78,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         stop: Some(interrupt.flag()),
         world: world.as_ref(),
         sharding: Sharding::ALL[usize::from(args.ranks.zero)],
+        tensor: tensor.as_ref(),
     };
     if args.ranks.zero > 0 && world.as_ref().is_none_or(|world| world.size() == 1) {
         console.note("--zero has no effect on one rank, which stores all variables");

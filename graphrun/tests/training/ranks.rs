@@ -107,6 +107,34 @@ fn stages_of_zero_write_the_same_files() {
     assert!(alone.err.starts_with("--zero has no effect on one rank"), "{alone:?}");
 }
 
+/// Ranks that share products: the number of groups changes no file.
+#[test]
+fn groups_of_ranks_write_the_same_files() {
+    let place = wide();
+    let run = |folder: &str, more: &[&str]| {
+        let all = [&DIVIDED[..], &["--tensor", "2", "--tensor-axis", "[wm]=1"], more].concat();
+        place.train("wide.graph", folder, &all)
+    };
+    run("pair", &["--ranks", "2"]).good();
+    let wanted = place.contents("pair");
+    run("four", &["--ranks", "4", "--zero", "3"]).good();
+    assert!(place.contents("four") == wanted);
+    let fails = |more: &[&str], says: &[&str]| {
+        run("refused", more).failed(2, says);
+        assert!(place.checkpoints("refused").is_empty());
+    };
+    fails(&[], &["1 rank cannot form groups of 2", "`--ranks`"]);
+    fails(&["--ranks", "3"], &["3 ranks cannot form groups of 2"]);
+    fails(&["--ranks", "2", "--tensor-axis", "v=1"], &["no variable `v`", "`w`, `m`"]);
+    fails(&["--tensor-axis", "w"], &["no axis"]);
+    fails(&["--tensor-axis", "w=x"], &["`x` is no division of a variable", "1/3"]);
+    let alone = ["--ranks", "2", "--tensor", "2"];
+    place.train("wide.graph", "refused", &alone).failed(2, &["--tensor-axis"]);
+    let find = ["train", "wide.graph", "--data", "data.npz", "--find-rate", "--tensor", "2"];
+    let find = [&find[..], &["--tensor-axis", "w=1"]].concat();
+    place.graphrun(&find).failed(2, &["the learning-rate finder runs on one rank"]);
+}
+
 /// All processes of the run end, with one message, and the run goes on.
 #[test]
 fn a_rank_that_is_killed_ends_the_run() {

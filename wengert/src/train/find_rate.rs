@@ -172,7 +172,7 @@ fn tried<'scope, 'env>(
     let examples = Examples::new(&recipe.step.inputs, data, checks, recipe.key_seed)?;
     let examples = Arc::new(examples);
     let mut schedule = Schedule::of(&examples, recipe.batches)?;
-    let ranks = Ranks::join(session, recipe, &Options { world: None, ..options })?;
+    let ranks = Ranks::join(session, recipe, &Options { world: None, tensor: None, ..options })?;
     schedule.check_parts(ranks.microbatches())?;
     let recorded = Recorded::of(function, &recipe.step);
     let mut step = Function::among(program, &recipe.step.function, ranks);

@@ -37,9 +37,17 @@ impl<'a> Function<'a> {
         self.compiled.clear();
     }
 
-    /// The function of this rank for the inputs of a batch, on whole variables.
-    pub(super) fn of_rank(&self, inputs: &[(&str, Literal)]) -> Result<graph::Function> {
-        let bound = self.program.get(self.name)?.bind(&self.binding(inputs)?)?;
+    /// The function for the inputs of a batch, of one device.
+    pub(super) fn bound(&self, inputs: &[(&str, Literal)]) -> Result<graph::Function> {
+        self.program.get(self.name)?.bind(&self.binding(inputs)?)
+    }
+
+    /// A function for the inputs of a batch, as each rank computes it with its part of the batch.
+    pub(super) fn of_rank(
+        &self,
+        bound: graph::Function,
+        inputs: &[(&str, Literal)],
+    ) -> Result<graph::Function> {
         match self.ranks.divides() {
             false => Ok(bound),
             true => self.ranks.of_rank(&bound, inputs.iter().map(|(name, _)| *name)),
@@ -90,7 +98,8 @@ impl<'a> Function<'a> {
             let compiled = match self.ranks.divides() || self.stored.is_divided() {
                 false => session.compile(self.program, self.name, &self.binding(&inputs)?)?,
                 true => {
-                    let of_rank = self.stored.apply(&self.of_rank(&inputs)?)?;
+                    let shared = self.stored.shared(self.bound(&inputs)?)?;
+                    let of_rank = self.stored.apply(&self.of_rank(shared, &inputs)?)?;
                     let program = Program::from_functions(vec![of_rank])?;
                     session.compile(&program, self.name, Binding::new())?
                 }

@@ -37,7 +37,8 @@
 //!
 //! **On several ranks.** Processes may share each batch ([`Options::world`]). The recipe says into
 //! how many microbatches a batch is divided, which decides the bits; the number of ranks does not.
-//! They may store variables in parts ([`Options::sharding`]).
+//! They may store variables in parts ([`Options::sharding`]), and share products
+//! ([`Options::tensor`]).
 //!
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
@@ -86,7 +87,7 @@ pub use event::{Event, Flow, StepRecord};
 pub use find_rate::{RateCurve, RateSearch, RateTrial, SKIPPED, find_rate};
 pub use metrics::Confusion;
 pub use watch::Watch;
-pub use wengert_compiler::ranks::Sharding;
+pub use wengert_compiler::ranks::{Sharding, Split, TensorParallel};
 
 /// Name of the file with the trained model within a run's folder.
 pub const WEIGHTS: &str = "weights.safetensors";
@@ -134,6 +135,10 @@ pub struct Options<'a> {
     /// What the ranks store in parts. It changes no bits. At the end the session of a rank has its
     /// parts; checkpoints and weights are whole.
     pub sharding: Sharding,
+    /// Groups of T neighbouring ranks have the same part of each batch, and share its products.
+    /// T decides the bits; [`TensorParallel`] has the rules. At the end the session of a rank has
+    /// its parts; checkpoints and weights are whole.
+    pub tensor: Option<&'a TensorParallel>,
 }
 
 impl fmt::Debug for Options<'_> {
@@ -142,7 +147,8 @@ impl fmt::Debug for Options<'_> {
         let mut shown = f.debug_struct("Options");
         shown.field("length", &self.length).field("folder", &self.folder);
         shown.field("resume", &self.resume).field("ranks", &ranks);
-        shown.field("sharding", &self.sharding).finish_non_exhaustive()
+        shown.field("sharding", &self.sharding).field("tensor", &self.tensor);
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The ranks of a run, and the microbatches that they share.
 //!
 //! All ranks go through the same steps. Each reads and computes its part of a batch, and has all
-//! variables, whose bits are the same on all ranks and on one rank alone ([`DataParallel`]).
+//! variables, whose bits are the same on all ranks and on one rank alone ([`DataParallel`]). With
+//! tensor parallelism, T neighbouring ranks have the same part of a batch, and share its products.
 //!
 //! - Rank 0 has the folder, the log and the caller's observer. It initialises the variables or
 //!   reads them from a checkpoint, and sends them and the progress to the others. So the ranks need
@@ -17,7 +18,7 @@ use crate::recipe::Recipe;
 use crate::session::Session;
 use std::fmt;
 use std::ops::Range;
-use wengert_compiler::ranks::DataParallel;
+use wengert_compiler::ranks::{DataParallel, TensorParallel};
 use wengert_core::graph::Function;
 use wengert_core::{Diagnostic, Result, diagnostic};
 use wengert_transport::Communicator;
@@ -29,22 +30,38 @@ pub(super) struct Ranks<'a> {
     world: Option<&'a Communicator>,
     /// Parts of a batch, less 1.
     further: usize,
+    /// Ranks that share products, less 1.
+    sharing: usize,
 }
 
 impl<'a> Ranks<'a> {
     /// Joins the session to the options' world.
     ///
-    /// Errors: the session cannot join ranks; they cannot share the recipe's microbatches.
+    /// Errors: the session cannot join ranks; they cannot share the recipe's microbatches; tensor
+    /// parallelism needs another number of ranks.
     pub fn join(session: &mut Session, recipe: &Recipe, options: &Options<'a>) -> Result<Self> {
         let microbatches = usize::try_from(recipe.microbatches)
             .map_err(|_| diagnostic!("{} microbatches are too many", recipe.microbatches))?;
         let world = options.world.filter(|world| world.size() > 1);
-        let ranks = Ranks { world, further: microbatches - 1 };
+        let tensor = options.tensor.map_or(1, TensorParallel::ranks);
+        let all = world.map_or(1, Communicator::size);
+        if tensor == 0 || !all.is_multiple_of(tensor) {
+            return Err(diagnostic!(
+                "{all} rank{} cannot form groups of {tensor} that share products",
+                if all == 1 { "" } else { "s" }
+            )
+            .help(format!(
+                "start a multiple of {tensor} ranks (`--ranks`), or use another degree of tensor \
+                 parallelism (`--tensor`)"
+            )));
+        }
+        let ranks = Ranks { world, further: microbatches - 1, sharing: tensor - 1 };
         let count = ranks.count();
         let shares = microbatches / count;
         if !microbatches.is_multiple_of(count) || (count > 1 && !shares.is_power_of_two()) {
             return Err(diagnostic!(
-                "{count} ranks cannot share {microbatches} microbatch{}",
+                "{count} {} cannot share {microbatches} microbatch{}",
+                if tensor == 1 { "ranks" } else { "groups of ranks" },
                 if microbatches == 1 { "" } else { "es" }
             )
             .help(format!(
@@ -61,14 +78,25 @@ impl<'a> Ranks<'a> {
         Ok(ranks)
     }
 
-    /// Number of ranks.
+    /// Number of parts into which ranks divide a batch: the ranks, or groups of them that share
+    /// products.
     pub fn count(&self) -> usize {
-        self.world.map_or(1, Communicator::size)
+        self.world.map_or(1, Communicator::size) / self.tensor()
     }
 
-    /// The number of this rank.
+    /// The number of this rank's part of a batch.
     pub fn rank(&self) -> usize {
-        self.world.map_or(0, Communicator::rank)
+        self.world.map_or(0, Communicator::rank) / self.tensor()
+    }
+
+    /// Number of ranks that share products, T.
+    pub fn tensor(&self) -> usize {
+        self.sharing + 1
+    }
+
+    /// The number of this rank among those.
+    pub fn tensor_rank(&self) -> usize {
+        self.world.map_or(0, Communicator::rank) % self.tensor()
     }
 
     /// The communicator of all ranks; none if there is one.
@@ -78,7 +106,7 @@ impl<'a> Ranks<'a> {
 
     /// Whether this rank has the folder and the observer.
     pub fn is_first(&self) -> bool {
-        self.rank() == 0
+        self.world.is_none_or(|world| world.rank() == 0)
     }
 
     /// Whether a step is another function than the recipe's.
@@ -205,6 +233,7 @@ pub(super) fn failed(error: wengert_transport::Error) -> Diagnostic {
 
 impl fmt::Debug for Ranks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ranks, {} microbatches", self.count(), self.microbatches())
+        let (ranks, tensor) = (self.count() * self.tensor(), self.tensor());
+        write!(f, "{ranks} ranks, {tensor} share, {} microbatches", self.microbatches())
     }
 }

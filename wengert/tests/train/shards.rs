@@ -1,4 +1,5 @@
-//! Ranks that store variables in parts: they have the bits of one rank, and write its files.
+//! Ranks that store variables in parts: they have the bits of one rank, and write its files. Ranks
+//! that share products do so for any number of their groups.
 
 use super::{contents, data, recipe};
 use std::path::Path;
@@ -9,7 +10,9 @@ use wengert::nn::Linear;
 use wengert::operators::value_and_grad;
 use wengert::optim::{AdamW, clip_by_global_norm};
 use wengert::recipe::{LastBatch, Length, Recipe};
-use wengert::train::{Event, Flow, Options, Sharding, TensorBoard, TrainError, train};
+use wengert::train::{
+    Event, Flow, Options, Sharding, TensorBoard, TensorParallel, TrainError, train,
+};
 use wengert::transport::{Communicator, shared};
 use wengert::{DType, Device, DeviceOptions, Dim, Program, Session, Tensor, TensorType};
 
@@ -69,6 +72,7 @@ fn divided(steps: u64) -> Recipe {
 struct Case<'a> {
     program: &'a Program,
     sharding: Sharding,
+    tensor: Option<&'a TensorParallel>,
     ranks: usize,
     steps: u64,
     folder: &'a Path,
@@ -86,6 +90,7 @@ impl Case<'_> {
             folder: Some(self.folder),
             resume: self.resume,
             sharding: self.sharding,
+            tensor: self.tensor,
             tensorboard: Some(TensorBoard::default()),
             ..Options::default()
         };
@@ -132,6 +137,7 @@ fn shards_change_no_file() {
         let alone = Case {
             program: &program,
             sharding,
+            tensor: None,
             ranks,
             steps: 20,
             folder: folder.path(),
@@ -185,6 +191,7 @@ fn an_observer_ends_the_run_on_all_ranks() {
         let case = Case {
             program: &program,
             sharding,
+            tensor: None,
             ranks,
             steps,
             folder: folder_path,
@@ -197,4 +204,105 @@ fn an_observer_ends_the_run_on_all_ranks() {
     let wanted = run(Sharding::Replicated, 1);
     assert!(run(Sharding::Replicated, 2) == wanted);
     assert!(run(Sharding::Parameters, 2) == wanted);
+}
+
+/// A layer by columns, and the next by rows.
+fn tensor(ranks: usize) -> TensorParallel {
+    let all = TensorParallel::new(ranks);
+    all.split("model.hidden.weight", 1).unwrap().split("model.out.weight", 0).unwrap()
+}
+
+/// For a fixed degree of tensor parallelism, the files do not depend on the number of data-parallel
+/// ranks, nor on what they divide. They are near those of one rank.
+#[test]
+fn groups_of_ranks_share_products() {
+    let program = program(true);
+    let degree = tensor(2);
+    let run = |tensor, sharding, ranks, steps: &[(u64, bool)]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut of_ranks = vec![];
+        for (steps, resume) in steps {
+            let case = Case {
+                program: &program,
+                sharding,
+                tensor,
+                ranks,
+                steps: *steps,
+                folder: folder.path(),
+                resume: *resume,
+                stop_after: None,
+            };
+            of_ranks = case.run();
+        }
+        (files(folder.path()), of_ranks)
+    };
+    let whole = [(12, false)];
+    let (wanted, _) = run(Some(&degree), Sharding::Replicated, 2, &whole);
+    for (sharding, ranks) in [
+        (Sharding::Replicated, 4),
+        (Sharding::States, 4),
+        (Sharding::Parameters, 4),
+        (Sharding::Gradients, 8),
+    ] {
+        let (found, of_ranks) = run(Some(&degree), sharding, ranks, &whole);
+        assert!(found == wanted, "{sharding:?} on {ranks} ranks");
+        let elements = |name: &str| of_ranks[1][name].shape().iter().product::<usize>();
+        let data = if sharding == Sharding::Replicated { 1 } else { ranks / 2 };
+        assert_eq!(elements("adamw.m.model.hidden.weight"), 3 * 1024 / 2 / data);
+        // The bias follows the weight.
+        assert_eq!(elements("model.hidden.bias"), 1024 / 2);
+        assert_eq!(elements("model.out.bias"), 1);
+    }
+    let (resumed, _) = run(Some(&degree), Sharding::States, 4, &[(5, false), (12, true)]);
+    let weights = |files: &[(String, Vec<u8>)]| {
+        let file = files.iter().find(|(name, _)| name == "weights.safetensors").unwrap();
+        file.1.clone()
+    };
+    assert!(weights(&resumed) == weights(&wanted));
+    let (alone, _) = run(None, Sharding::Replicated, 1, &whole);
+    let numbers = |files: &[(String, Vec<u8>)]| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weights.safetensors");
+        std::fs::write(&path, weights(files)).unwrap();
+        let arrays = wengert::data::read_all(&path).unwrap();
+        arrays.values().flat_map(|x| x.scalars().map(|s| s.to_f64()).collect::<Vec<_>>()).collect()
+    };
+    let [shared, alone]: [Vec<f64>; 2] = [numbers(&wanted), numbers(&alone)];
+    assert_eq!(shared.len(), alone.len());
+    let most = shared.iter().zip(&alone).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(most < 1e-4, "{most:e}");
+}
+
+#[test]
+fn groups_that_do_not_fit_are_errors() {
+    let program = program(false);
+    let folder = tempfile::tempdir().unwrap();
+    let fails = |tensor: &TensorParallel, ranks: usize, says: &str| {
+        let timeout = Duration::from_secs(60);
+        let options = wengert::transport::Options { timeout, ..Default::default() };
+        let world = shared::threads(ranks, &options).unwrap();
+        std::thread::scope(|scope| {
+            let threads = world.into_iter().map(|world| {
+                let (program, folder) = (&program, folder.path());
+                let case = Case {
+                    program,
+                    sharding: Sharding::Replicated,
+                    tensor: Some(tensor),
+                    ranks,
+                    steps: 3,
+                    folder,
+                    resume: false,
+                    stop_after: None,
+                };
+                scope.spawn(move || case.on_rank(Some(&world)).unwrap_err().to_string())
+            });
+            for thread in threads.collect::<Vec<_>>() {
+                let error = thread.join().unwrap();
+                assert!(error.contains(says), "{error}");
+            }
+        });
+    };
+    fails(&tensor(2), 1, "1 rank cannot form groups of 2 that share products");
+    fails(&tensor(3), 4, "4 ranks cannot form groups of 3 that share products");
+    fails(&TensorParallel::new(2), 2, "no variable is divided");
 }

@@ -22,7 +22,7 @@ impl Run<'_> {
     /// Whether something is due after a step. Everything is due after the last one. What the
     /// observer of rank 0 wants counts for all ranks once they have agreed on it.
     fn is_due(&self, cadence: Cadence, stepped: &Stepped) -> bool {
-        let ends = self.ends || (self.ranks.count() == 1 && self.stop.get());
+        let ends = self.ends || (self.ranks.world().is_none() && self.stop.get());
         let is_last = self.progress.step == self.total || ends || self.stops_early();
         is_last || self.is_on_cadence(cadence, stepped)
     }

@@ -125,9 +125,10 @@ impl<'a> Run<'a> {
         let alike = ranks.begin_alike(session, &mut progress);
         ranks.all_or_none(alike.map_err(TrainError::from))?;
         let mut stored = Stored::default();
-        if options.sharding != Sharding::Replicated && ranks.count() > 1 {
+        let shards = options.sharding != Sharding::Replicated && ranks.count() > 1;
+        if shards || ranks.tensor() > 1 {
             let model = weights::of_model(program, recipe);
-            stored = Stored::choose(ranks, options.sharding, &step.of_rank(&first.inputs)?, &model);
+            stored = Stored::choose(ranks, options, &step, &first.inputs, &model)?;
             let divided = stored.divide(session);
             ranks.all_or_none(divided.map_err(TrainError::from))?;
             step.store(&stored);
