@@ -152,8 +152,8 @@ impl Session {
     ///
     /// On GPUs the data go by NCCL, which is loaded at run time. None of that has run on a GPU yet.
     ///
-    /// Errors: the device joins no ranks, or lacks NCCL; the session has joined ranks, or compiled a
-    /// function.
+    /// Errors: the device joins no ranks, or lacks NCCL; the session has joined ranks, or compiled
+    /// a function.
     pub fn join(&mut self, world: Communicator) -> Result<()> {
         if self.backend.world().is_some() || !self.cache.is_empty() {
             return Err(Diagnostic::new("the session has ranks or functions already")

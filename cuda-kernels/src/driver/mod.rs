@@ -19,11 +19,10 @@
 //!
 //! **Order.** All kernels and copies on the device go into the one stream of the [`Device`] and run
 //! in that order, while the host goes on. Copies of inputs and outputs have streams of their own,
-//! which events order ([`Upload`], [`Download`]), and so have exchanges with other ranks ([`nccl`]).
-//! Only [`Device::synchronise`], [`Device::read`],
-//! [`Device::write`], [`Event::wait`] and [`Received::wait`] wait; so does [`Upload::begin`], if
-//! the host is two runs ahead. Objects that the stream may still use are freed when it is done with
-//! them.
+//! which events order ([`Upload`], [`Download`]), and so have exchanges with other ranks
+//! ([`nccl`]). Only [`Device::synchronise`], [`Device::read`], [`Device::write`], [`Event::wait`]
+//! and [`Received::wait`] wait; so does [`Upload::begin`], if the host is two runs ahead. Objects
+//! that the stream may still use are freed when it is done with them.
 //!
 //! **Errors** name the call, its code and the operation ([`DeviceError`]); the executor of a plan
 //! adds the step and the source line with [`DeviceError::context`]. Faults of kernels surface at

@@ -24,10 +24,10 @@
 //! fails, that run goes step by step, with a warning, and the next one is captured. If a later
 //! capture with conditional nodes fails, the host follows the plan from then on, with a warning.
 //!
-//! **Ranks.** A plan with collectives is loaded with this rank's place among the others ([`Ranks`]).
-//! Its steps are not captured. A run still does not wait, and its exchanges end when all ranks have
-//! come to them; where another rank does not come, the next wait of the host is an error
-//! ([`crate::driver::nccl`]).
+//! **Ranks.** A plan with collectives is loaded with this rank's place among the others
+//! ([`Ranks`]). Its steps are not captured. A run still does not wait, and its exchanges end when
+//! all ranks have come to them; where another rank does not come, the next wait of the host is an
+//! error ([`crate::driver::nccl`]).
 
 mod control;
 mod products;
@@ -272,8 +272,8 @@ impl CudaExecutable {
     }
 
     /// Bytes of device memory that it owns: the arena, constants, inputs and outputs, the areas for
-    /// copies of these two, a word for each loop that the device executes, and this rank's positions
-    /// in its groups.
+    /// copies of these two, a word for each loop that the device executes, and this rank's
+    /// positions in its groups.
     pub fn bytes(&self) -> u64 {
         let copies = self.upload.device_bytes() + self.download.device_bytes();
         let positions = self.collectives.as_ref().map_or(0, Collectives::bytes);

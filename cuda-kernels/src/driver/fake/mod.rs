@@ -4,8 +4,8 @@
 //! It is as strict as the real driver. Handles are checked, and contexts must be current. A stream
 //! does its work *lazily* (at a wait, not at the call), so that memory reused too early is
 //! detected, and only events order the streams (`stream`). Conditional nodes of graphs are
-//! executed (`graph`). Ranks exchange bytes (`nccl`), and the order of all that uses these is watched
-//! (`watch`). Waiting during a capture invalidates the capture. Memory is bounded.
+//! executed (`graph`). Ranks exchange bytes (`nccl`), and the order of all that uses these is
+//! watched (`watch`). Waiting during a capture invalidates the capture. Memory is bounded.
 //! Everything that was created must be destroyed ([`Fake::nothing_left`]). Any call can be made to
 //! fail ([`Fake::fail`]). Each thread has a driver of its own.
 

@@ -1,21 +1,21 @@
 //! The fake's watch over exchanges: the order of everything that uses their memory.
 //!
 //! A stream that is not ordered behind an exchange may still do its work later, by chance, and give
-//! the right result. So the watch does not look at results. Each piece of work has a *vector clock*:
-//! for each stream the number of the last work that it comes after (L. Lamport 1978; C. Fidge 1988).
-//! Records and waits of events carry clocks between streams, and waits of the host carry them to
-//! all work that is enqueued later. Work is a violation if it is not ordered and
+//! the right result. So the watch does not look at results. Each piece of work has a *vector
+//! clock*: for each stream the number of the last work that it comes after (C. Fidge 1988,
+//! F. Mattern 1989). Records and waits of events carry clocks between streams, and waits of the
+//! host carry them to all work that is enqueued later. Work is a violation if it is not ordered and
 //!
 //! - it uses memory that an exchange receives into, or
 //! - it changes memory that an exchange sends from.
 //!
 //! The same holds for copies, among which are those of a rank's own block.
 //!
-//! A kernel's accesses are known by its arguments only: an address in the memory is a use of it, and
-//! so is one before it without an alignment of buffers between, since a rank may send a buffer
-//! without its first elements. Accesses from farther before are not seen.
-//! Whether a kernel changes memory that is sent is found by comparing the bytes when it runs, if it
-//! comes after the exchange was started. Accesses of cuBLASLt's products are not known.
+//! A kernel's accesses are known by its arguments only: an address in the memory is a use of it,
+//! and so is one before it in the same 256 bytes, since a rank may send a buffer without its first
+//! elements. Accesses from farther before are not seen. Whether a kernel changes memory that is
+//! sent is found by comparing the bytes when it runs, if it comes after the exchange was started.
+//! Accesses of cuBLASLt's products are not known.
 
 use super::stream::{Node, Work};
 use super::{State, with};

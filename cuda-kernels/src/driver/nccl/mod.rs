@@ -16,9 +16,9 @@
 //! itself are copied in the same stream.
 //!
 //! **Other ranks may never come.** A wait for a stream does not end then. So every wait of the host
-//! for the device first waits for the latest exchange, by asking at growing intervals whether it has
-//! ended, whether NCCL has an error, and whether the time is over ([`Exchanges`]). On a failure all
-//! communicators are aborted, which ends their kernels, and every later exchange is an error.
+//! for the device first waits for the latest exchange, by asking at growing intervals whether it
+//! has ended, whether NCCL has an error, and whether the time is over ([`Exchanges`]). On a failure
+//! all communicators are aborted, which ends their kernels, and every later exchange is an error.
 //!
 //! **Not captured.** NCCL allows sends in CUDA graphs. Here plans with exchanges are not captured:
 //! nothing of this has run on a GPU yet.

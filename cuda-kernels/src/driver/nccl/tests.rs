@@ -310,7 +310,7 @@ fn a_rank_alone_copies() {
     let fake = Fake::new();
     let device = fake.device();
     let exchanges = device.exchanges(LONG).unwrap();
-    let group = exchanges.join("one", 0, 1, &|_| panic!("nobody is asked")).unwrap();
+    let group = exchanges.join("one", 0, 1, &|_| panic!("a rank alone gathers nothing")).unwrap();
     assert_eq!(group.communicator, None);
     let memory = device.allocate(8, "both").unwrap();
     device.write(memory.address(), &[1, 2, 3, 4, 0, 0, 0, 0]).unwrap();
