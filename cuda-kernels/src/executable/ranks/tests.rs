@@ -10,8 +10,10 @@ use crate::driver::fake::Fake;
 use crate::driver::nccl::Group;
 use crate::driver::nccl::tests::{Meeting, on_ranks};
 use crate::driver::{Device, DeviceError};
+use crate::lowered::{LoweredPlan, NoLibrary};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use wengert_ci::gate::{Allowed, Source, assemble};
 use wengert_core::build::FunctionBuilder;
 use wengert_core::graph::{Function, Program};
 use wengert_core::interpret::run_ranks;
@@ -221,6 +223,27 @@ fn each_collective_over_axes_of_a_square() {
         f.output("y", x.psum("one"));
     });
     check(&function, 4);
+}
+
+/// The modules of all collectives, by the assembler.
+#[test]
+fn kernels_of_collectives_assemble_and_spill_nothing() {
+    let mesh = Mesh::new([("data", 4)]).unwrap();
+    let sources: Vec<Source> = DType::ALL
+        .into_iter()
+        .map(|dtype| {
+            let plan = plan(&every(&mesh, &["data"], dtype));
+            let sm_90 = crate::architecture::Architecture::from_name("sm_90").unwrap();
+            let lowered = LoweredPlan::new(&plan, sm_90, &mut NoLibrary).unwrap();
+            assert!(lowered.exchanges > 0 && lowered.ptx.contains("exchange_"), "{plan}");
+            Source::new(format!("collectives of {dtype}"), lowered.ptx)
+        })
+        .collect();
+    let report = assemble(&sources, &Allowed::nothing()).unwrap();
+    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    let kernels = report.measures.len();
+    // Each permutes axes, and most combine operands.
+    assert!(kernels > 40, "{kernels}");
 }
 
 /// Kernels before, between and after collectives.
