@@ -25,10 +25,12 @@ pub struct World(Arc<Inner>);
 
 struct Inner {
     communicator: Communicator,
-    /// The communicators of groups, by mesh, axes, and whether they are for second exchanges. All
-    /// ranks have the same keys.
-    groups: Mutex<BTreeMap<(String, Vec<String>, bool), Communicator>>,
+    /// The communicators of groups. All ranks have the same keys.
+    groups: Mutex<BTreeMap<Key, Communicator>>,
 }
+
+/// Mesh and axes of a group, and whether its communicator is for second exchanges.
+type Key = (String, Vec<String>, bool);
 
 /// This rank in the groups of a plan.
 #[derive(Debug, Default)]

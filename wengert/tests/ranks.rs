@@ -10,12 +10,14 @@ use wengert::core::interpret::run_ranks;
 use wengert::core::op::{
     AllGather, AllToAll, AxisIndex, PPermute, PReduce, PReduceKind, PsumScatter,
 };
-use wengert::core::{Mesh, Op};
+use wengert::core::plan::{Plan, Step};
+use wengert::core::{Mesh, Op, Target};
 use wengert::nn::Linear;
 use wengert::operators::value_and_grad;
 use wengert::optim::Sgd;
 use wengert::prelude::*;
 use wengert::transport::{Communicator, Options, shared};
+use wengert_compiler::pipeline::{Options as PipelineOptions, compile};
 use wengert_testing::Random;
 
 /// A session on one thread that has joined a world.
@@ -217,6 +219,58 @@ fn long_reductions_of_several_ranks() {
         f.output("mean", x.pmean("tensor"));
     });
     check(&function, &random(&function, 3));
+}
+
+/// The collectives that a plan starts while no other is under way, those that it starts beside
+/// others, and the kernels that run while some are under way.
+fn overlap(plan: &Plan) -> (usize, usize, usize) {
+    let (mut alone, mut beside, mut kernels, mut under_way) = (0, 0, 0, 0usize);
+    plan.visit(&mut |step| match step {
+        Step::Start { .. } => {
+            *if under_way == 0 { &mut alone } else { &mut beside } += 1;
+            under_way += 1;
+        }
+        Step::Wait(_) => under_way -= 1,
+        Step::Nest { .. } | Step::Call { .. } if under_way > 0 => kernels += 1,
+        _ => {}
+    });
+    (alone, beside, kernels)
+}
+
+/// Sums of one exchange and of two, over axes of a square, are under way while kernels and calls of
+/// other collectives run. Their results have the bits of the interpreter.
+#[test]
+fn collectives_overlap_with_kernels() {
+    let mesh = Mesh::new([("data", 2), ("tensor", 2)]).unwrap();
+    let function = build(&mesh, |f| {
+        let ty = |n: usize| TensorType::new(DType::F32, [n]).varying_over(&["data", "tensor"]);
+        let mut x = f.input("x", ty(5003));
+        let few = f.input("few", ty(7));
+        let mut sums = Vec::new();
+        for over in [&["data"][..], &["tensor"], &["data"], &["data", "tensor"], &["tensor"]] {
+            sums.push(x.psum(over));
+            sums.push((&few * sums.len() as f64).psum(over));
+            // The next operand needs no sum.
+            x = (&x * 1.5).sin();
+        }
+        let gathered = x.all_gather("data", 0);
+        // Here a sum is the operand of another.
+        let nested = sums[0].psum("tensor");
+        f.output("y", x);
+        for (i, sum) in sums.iter().enumerate() {
+            f.output(&format!("sum{i}"), sum + 1.0);
+        }
+        f.output("gathered", gathered.square());
+        f.output("nested", nested.square());
+    });
+    let program = Program::from_functions(vec![function.clone()]).unwrap();
+    let compiled =
+        compile(&program, "f", &bind!(), &Target::cpu(), &PipelineOptions::default()).unwrap();
+    let (alone, beside, kernels) = overlap(&compiled);
+    assert!(alone >= 1 && beside >= 8 && kernels >= 4, "{alone}, {beside}, {kernels}\n{compiled}");
+    for seed in 0..3 {
+        check(&function, &random(&function, seed));
+    }
 }
 
 /// Collectives between elementwise ops, in a loop, and in a branch that all ranks of a group take.
