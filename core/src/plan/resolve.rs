@@ -192,7 +192,8 @@ impl<'p> Resolver<'p> {
         Ok(ResolvedPlan { least: least(&actions), loops: steps.loops, actions })
     }
 
-    /// The arguments of a nest, a call or a transfer: which memory, and whether it is read or written.
+    /// The arguments of a nest, a call or a transfer: which memory, and whether it is read or
+    /// written.
     pub fn arguments(&self, step: &Step) -> Vec<Place> {
         let access = |written: bool| if written { Access::Write } else { Access::Read };
         match step {

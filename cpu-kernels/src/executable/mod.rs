@@ -8,7 +8,8 @@
 //! scratch memory of their own workspace, so a run allocates nothing, except for collectives. A
 //! nest that follows a product runs on each part of the product as soon as that part is final.
 //!
-//! Transfers between ranks advance between kernels, and where the plan waits ([`crate::transfers`]).
+//! Transfers between ranks advance between kernels, and where the plan waits
+//! ([`crate::transfers`]).
 //!
 //! The plan is [verified](Verified). At every run, kernels check the
 //! length, the alignment and the separation of their memory again. So a wrong plan cannot cause a

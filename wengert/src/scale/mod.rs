@@ -13,10 +13,10 @@
 //! # Times
 //!
 //! - *Computation* is the sum over the kernels of the rank's plan.
-//! - *Transfers* are the sum over the collectives. In plans of GPUs a collective blocks its rank, so
-//!   the time of a step is the sum of both. If all transfers took place beside kernels, it would be
-//!   the greater of both: that is a bound for a runtime with perfect overlap. The overlap in plans
-//!   of CPUs is not predicted.
+//! - *Transfers* are the sum over the collectives. In plans of GPUs a collective blocks its rank,
+//!   so the time of a step is the sum of both. If all transfers took place beside kernels, it would
+//!   be the greater of both: that is a bound for a runtime with perfect overlap. The overlap in
+//!   plans of CPUs is not predicted.
 //! - *Alone* is the computation of one rank that runs all microbatches of the same step.
 //!   The *efficiency* of N ranks is alone / (N · step): work that every rank repeats, such as the
 //!   optimiser without shards, counts against it.
