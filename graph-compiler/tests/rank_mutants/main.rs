@@ -7,8 +7,8 @@
 //!   verifier of one plan does. One case is left to the verifier of one plan: an axis that the mesh
 //!   lacks, on all ranks of a group.
 //! - The second kind is harmful if a step reads bytes that do not hold its operand, or writes bytes
-//!   of a transfer under way, by the argument that stands with the change. The ranks may still meet,
-//!   so the verifier of one plan has to refuse it.
+//!   of a transfer under way, by the argument that stands with the change. The ranks may still
+//!   meet, so the verifier of one plan has to refuse it.
 //!
 //! Other mutants are drawn again. Some are harmless: two collectives of disjoint groups change
 //! places. Others compute something else with plans that are sound, such as a maximum in place of a
