@@ -75,7 +75,9 @@ fn check_on(device: Device, function: &Function, inputs: &[Vec<Literal>]) {
         for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
             let same = found.ty() == wanted.ty() && bits(found) == bits(wanted);
             let output = &function.outputs[i].name;
-            assert!(same, "rank {rank}, `{output}`: {found:?}, not {wanted:?}\n{function}");
+            let differs = bits(found).iter().zip(&bits(wanted)).position(|(a, b)| a != b);
+            let at = differs.map(|at| (at, found.get(at), wanted.get(at)));
+            assert!(same, "rank {rank}, `{output}`: {at:?} of {found:?}, not {wanted:?}\n{function}");
         }
     }
 }

@@ -58,6 +58,10 @@ impl<'a> Names<'a> {
                     arguments.iter_mut().for_each(|a| self.argument(a));
                     self.addresses.extend(workspace.iter_mut().map(|w| &mut w.0));
                 }
+                Step::Start { transfer, .. } | Step::Wait(transfer) => {
+                    self.argument(&mut transfer.operand);
+                    self.argument(&mut transfer.result);
+                }
                 Step::Copy { value, from, to } => {
                     self.values.push(value);
                     self.addresses.extend([from, to]);
