@@ -112,9 +112,15 @@ impl<'a> Run<'a> {
         let mut evaluations = Evaluation::all(program, recipe, data, options)?;
         let mut step = Function::among(program, &recipe.step.function, ranks);
         let recorded = Recorded::of(function, &recipe.step);
-        // Data that do not fit leave no folder behind.
+        // Data and divisions that do not fit leave no folder behind.
         let first = examples.batch(&mut schedule, 0)?;
         step.binding(&first.inputs)?;
+        let mut stored = None;
+        let shards = options.sharding != Sharding::Replicated && ranks.count() > 1;
+        if shards || ranks.tensor() > 1 {
+            let model = weights::of_model(program, recipe);
+            stored = Some(Stored::choose(ranks, options, &step, &first.inputs, &model)?);
+        }
         // Only rank 0 has a folder. An error there is one everywhere.
         let own = match ranks.is_first() {
             true => options,
@@ -124,16 +130,13 @@ impl<'a> Run<'a> {
         let (mut progress, mut output) = ranks.all_or_none(begun)?;
         let alike = ranks.begin_alike(session, &mut progress);
         ranks.all_or_none(alike.map_err(TrainError::from))?;
-        let mut stored = Stored::default();
-        let shards = options.sharding != Sharding::Replicated && ranks.count() > 1;
-        if shards || ranks.tensor() > 1 {
-            let model = weights::of_model(program, recipe);
-            stored = Stored::choose(ranks, options, &step, &first.inputs, &model)?;
+        if let Some(stored) = &stored {
             let divided = stored.divide(session);
             ranks.all_or_none(divided.map_err(TrainError::from))?;
-            step.store(&stored);
-            evaluations.iter_mut().for_each(|evaluation| evaluation.store(&stored));
+            step.store(stored);
+            evaluations.iter_mut().for_each(|evaluation| evaluation.store(stored));
         }
+        let stored = stored.unwrap_or_default();
         let evaluations = evaluations.into_iter().map(|evaluation| Evaluated {
             evaluation,
             measured: Measured::default(),
