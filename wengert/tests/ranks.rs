@@ -77,7 +77,10 @@ fn check_on(device: Device, function: &Function, inputs: &[Vec<Literal>]) {
             let output = &function.outputs[i].name;
             let differs = bits(found).iter().zip(&bits(wanted)).position(|(a, b)| a != b);
             let at = differs.map(|at| (at, found.get(at), wanted.get(at)));
-            assert!(same, "rank {rank}, `{output}`: {at:?} of {found:?}, not {wanted:?}\n{function}");
+            assert!(
+                same,
+                "rank {rank}, `{output}`: {at:?} of {found:?}, not {wanted:?}\n{function}"
+            );
         }
     }
 }
