@@ -1,9 +1,9 @@
 //! Data parallelism: the function of one device as the function of each of N ranks.
 //!
 //! [`DataParallel`] takes a function, such as a training step with its loss, gradients and
-//! optimiser. It has no mesh, or one with other axes. Some of its inputs hold a batch of examples along axis 0. The result
-//! runs on the ranks of `mesh(data=N)`: each rank is given `1/N` of the examples, and everything
-//! else is the same on all ranks.
+//! optimiser. It has no mesh, or one with other axes. Some of its inputs hold a batch of examples
+//! along axis 0. The result runs on the ranks of `mesh(data=N)`: each rank is given `1/N` of the
+//! examples, and everything else is the same on all ranks.
 //!
 //! # Meaning
 //!
@@ -121,8 +121,8 @@ impl DataParallel {
     /// The function of each rank. Its mesh has the axis in front of those of the function. With one
     /// rank the mesh is that of the function.
     ///
-    /// Errors: the mesh has the axis already; the function has dimension variables; an input that is named does not
-    /// exist, or cannot be divided; N and M do not fit; an op mixes examples.
+    /// Errors: the mesh has the axis already; the function has dimension variables; an input that
+    /// is named does not exist, or cannot be divided; N and M do not fit; an op mixes examples.
     pub fn apply(&self, function: &Function) -> Result<Function> {
         self.applied(function).map_err(|error| error.context("data parallelism"))
     }
