@@ -112,16 +112,15 @@ fn kernels_of_a_step_of_gpt2_are_resident_often_enough() {
     let report = assemble(&[source], &Allowed::of_the_repository().unwrap()).unwrap();
     report.write(&target_directory().join("gate-gpt2")).unwrap();
     assert!(report.passed(), "{}", report.failures.join("\n"));
-    // Relocatable code needs far more registers: `wengert_cuda::assembly`. The cross-entropy has
-    // eight elements a thread in flight, with 1024 threads on a multiprocessor.
-    let most = |kernel: &str| if kernel.contains("cross_entropy") { 64 } else { 48 };
-    for part in ["cross_entropy", "reduce_sum"] {
+    // Relocatable code needs far more registers: `wengert_cuda::assembly`. The cross-entropy keeps
+    // its row in shared memory, so two blocks of 256 threads are resident (decision 123).
+    for (part, most, least) in [("cross_entropy", 128, 25), ("reduce_sum", 48, 50)] {
         let of: Vec<_> = report.measures.iter().filter(|m| m.kernel.contains(part)).collect();
         assert!(!of.is_empty(), "no kernel is named {part}");
         for m in of {
             let percent = m.occupancy.expect("it passed").percent();
             assert!(
-                m.registers <= most(&m.kernel) && percent >= 50,
+                m.registers <= most && percent >= least,
                 "{}: {} registers, {percent}%",
                 m.kernel,
                 m.registers

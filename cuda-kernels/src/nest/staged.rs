@@ -49,16 +49,26 @@ pub(super) fn staged(nest: &Nest, schedule: &Schedule, architecture: Architectur
     })
 }
 
-/// The axis that the only inner axis of a phase is, and the indices of an access in its terms:
-/// `None` in place of the index that is this axis.
-fn row_of(access: &Access, phase: &Phase) -> Option<(AxisId, Vec<Option<Affine>>)> {
+/// The row of a parameter: the indices of an access, `None` in place of the one that is the inner
+/// axis of its phase.
+type Row = Vec<Option<Affine>>;
+
+/// A load of a row, by the number of its instruction.
+struct RowLoad {
+    at: usize,
+    extent: usize,
+    row: Row,
+}
+
+/// The only inner axis of a phase, and the row that an access has along it.
+fn row_of(access: &Access, phase: &Phase) -> Option<(AxisId, Row)> {
     let [axis] = phase.axes[..] else { return None };
     if access.clamp || !access.guards.is_empty() {
         return None;
     }
     let along = Affine::axis(axis);
     let index = |index: &Affine| (*index != along).then(|| index.clone());
-    let indices: Vec<Option<Affine>> = access.indices.iter().map(index).collect();
+    let indices: Row = access.indices.iter().map(index).collect();
     let elsewhere = indices.iter().flatten().any(|index| index.coefficient(axis) != 0);
     let once = indices.iter().filter(|index| index.is_none()).count() == 1;
     (once && !elsewhere).then_some((axis, indices))
@@ -70,19 +80,19 @@ fn stage(nest: &Nest, buffer: BufferId) -> Option<Nest> {
     let loads = |phase: &Phase| {
         let all = phase.body.iter().enumerate().filter_map(|(at, instr)| match instr {
             Instr::Load { access, .. } if access.buffer == buffer => {
-                row_of(access, phase).map(|(axis, row)| (at, nest.axes[axis].extent, row))
+                let found = row_of(access, phase);
+                found.map(|(axis, row)| RowLoad { at, extent: nest.axes[axis].extent, row })
             }
             _ => None,
         });
-        all.collect::<Vec<_>>()
+        all.collect()
     };
-    let all: Vec<Vec<(usize, usize, Vec<Option<Affine>>)>> =
-        nest.phases.iter().map(loads).collect();
+    let all: Vec<Vec<RowLoad>> = nest.phases.iter().map(loads).collect();
     let first = all.iter().position(|loads| !loads.is_empty())?;
-    let (at, extent, row) = &all[first][0];
+    let RowLoad { at, extent, row } = &all[first][0];
     let from = &nest.buffers[buffer];
-    let is_again = |load: &(usize, usize, Vec<Option<Affine>>)| (load.1, &load.2) == (*extent, row);
-    let again = |phase: usize| all[phase].iter().filter(|load| is_again(load)).map(|load| load.0);
+    let is_again = |load: &&RowLoad| load.extent == *extent && load.row == *row;
+    let again = |phase: usize| all[phase].iter().filter(is_again).map(|load| load.at);
     let later = first + 1..nest.phases.len();
     if extent * from.dtype.size() <= LEAST || !later.clone().any(|p| again(p).next().is_some()) {
         return None;

@@ -12,7 +12,7 @@ use crate::ranks::axes::{Fate, Typed};
 use crate::ranks::mixing::Mixing;
 use wengert_core::graph::{Body, Equation, Function, ValueId};
 use wengert_core::id::IdVec;
-use wengert_core::{Diagnostic, Op, Result};
+use wengert_core::{DType, Diagnostic, Op, Result};
 
 /// A body, analysed.
 pub(super) struct Analysis {
@@ -37,7 +37,14 @@ impl Analysis {
             let of: Vec<Option<Split>> = equation.operands.iter().map(|v| splits[*v]).collect();
             let mut found = None;
             if of.iter().any(Option::is_some) && equation.regions.is_empty() {
-                found = follow(&Typed::of(body, equation), &of, ranks);
+                // No collective combines bools.
+                let is_exchanged = |follow: &Follow| {
+                    let mut fates = equation.results.iter().zip(&follow.along.results);
+                    !fates.any(|(value, fate)| {
+                        matches!(fate, Fate::Reduced(_)) && body.ty(*value).dtype == DType::Bool
+                    })
+                };
+                found = follow(&Typed::of(body, equation), &of, ranks).filter(is_exchanged);
                 if let (None, Op::Reshape(_), [Some(split)]) = (&found, &equation.op, &of[..]) {
                     return Err(unequal(function, equation, *split, ranks));
                 }
