@@ -36,7 +36,7 @@ fn bash_completes_by_the_script() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(complete("graphrun ben", 1), "bench\n");
-    assert_eq!(complete("graphrun train --tensor", 2), "--tensorboard\n");
+    assert_eq!(complete("graphrun train --tensorb", 2), "--tensorboard\n");
 }
 
 #[test]
