@@ -176,17 +176,21 @@ impl Examples {
 /// How an equation of whole values is computed again for a part of its result; `None` if the part
 /// is sliced out of the result.
 fn again(body: &Body, equation: &Equation, axis: usize, parts: usize) -> Option<Along> {
-    let cheap = equation.op.traits().elementwise
+    if is_cheap(&equation.op) { Typed::of(body, equation).computes(axis, parts) } else { None }
+}
+
+/// Whether an op of whole values is computed again for a part, rather than its result sliced.
+pub(super) fn is_cheap(op: &Op) -> bool {
+    op.traits().elementwise
         || matches!(
-            equation.op,
+            op,
             Op::BroadcastInDim(_)
                 | Op::Iota(_)
                 | Op::Constant(_)
                 | Op::Permute(_)
                 | Op::Reshape(_)
                 | Op::PVary(_)
-        );
-    if cheap { Typed::of(body, equation).computes(axis, parts) } else { None }
+        )
 }
 
 /// Whether a value is known to be zero.

@@ -9,6 +9,7 @@ use super::split::{Follow, Split, computes};
 use crate::autodiff::function::Maker;
 use crate::autodiff::{current_scope, unpoisoned};
 use crate::ranks::axes::{Fate, Typed};
+use crate::ranks::examples::is_cheap;
 use std::collections::BTreeMap;
 use wengert_core::build::Scope;
 use wengert_core::graph::{Equation, Function, ValueId};
@@ -176,16 +177,7 @@ impl Values<'_> {
         let at = self.definitions[value]?;
         let (body, analysis) = (&self.rewrite.function.body, self.rewrite.analysis);
         let equation = &body.equations[at];
-        let cheap = equation.op.traits().elementwise
-            || matches!(
-                equation.op,
-                Op::BroadcastInDim(_)
-                    | Op::Iota(_)
-                    | Op::Constant(_)
-                    | Op::Permute(_)
-                    | Op::Reshape(_)
-            );
-        if !cheap || analysis.follows[at].is_some() {
+        if !is_cheap(&equation.op) || analysis.follows[at].is_some() {
             return None;
         }
         Some((at, computes(&Typed::of(body, equation), split, self.rewrite.ranks)?))
