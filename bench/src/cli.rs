@@ -11,6 +11,7 @@ use crate::memory::command::Asked;
 use crate::native::Native;
 use crate::process::serve;
 use crate::profile::profile;
+use crate::ranks;
 use crate::record::Record;
 use crate::resident::Local;
 use crate::spin::spin;
@@ -62,6 +63,9 @@ enum Task {
         /// Measures this library on one thread, too
         #[arg(long)]
         one_thread: bool,
+        /// Measures this library on two ranks of one thread each, too: training steps
+        #[arg(long)]
+        two_ranks: bool,
         /// Number of processes that spin during the measurement, each on one core
         #[arg(
             long,
@@ -182,6 +186,8 @@ enum Who {
     RustLoop,
     /// This library on one thread.
     OneThread,
+    /// This library on two ranks of one thread each.
+    TwoRanks,
     /// This library, with cases in mixed precision in f32.
     F32,
     /// This library, as a measure of the machine's speed.
@@ -233,6 +239,7 @@ impl Measured {
             small: *small,
             busy: *busy,
             one_thread: false,
+            two_ranks: false,
             spinning: 0,
             rounds: rounds.map(|rounds| rounds as usize),
             date: date.clone(),
@@ -273,11 +280,12 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
             let choice = Choice::of(&cases, &measured.only, &[], false)?;
             measure(measured.run(device, Own::Here)?, &choice, measured, out, err)
         }
-        Task::Cpu { suite, one_thread, spinning, measured } => {
+        Task::Cpu { suite, one_thread, two_ranks, spinning, measured } => {
             let cases = catalogue_of_cpu(measured.small);
             let choice = Choice::of(&cases, &measured.only, suite, true)?;
             let run = measured.run(Device::Cpu, Own::Processes)?;
-            let run = Run { one_thread: *one_thread, spinning: *spinning as usize, ..run };
+            let (one_thread, two_ranks) = (*one_thread, *two_ranks);
+            let run = Run { one_thread, two_ranks, spinning: *spinning as usize, ..run };
             measure(run, &choice, measured, out, err)
         }
         Task::Spin => spin(),
@@ -353,6 +361,10 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
                 Who::OneThread => {
                     let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
                     Box::new(Local::new(ONE_THREAD, device, options))
+                }
+                Who::TwoRanks => {
+                    ranks::serve(device, &cases, &mut io::stdin().lock(), out)?;
+                    return Ok(Status::Good);
                 }
                 Who::F32 => Box::new(Local::new(IN_F32, device, DeviceOptions::default()).in_f32()),
                 Who::Yardstick => Box::new(Local::new(YARDSTICK, device, DeviceOptions::default())),

@@ -48,6 +48,7 @@ pub mod parity;
 pub mod plot;
 pub mod process;
 pub mod profile;
+mod ranks;
 pub mod record;
 pub mod resident;
 mod spin;

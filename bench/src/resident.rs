@@ -6,7 +6,7 @@ use crate::parity::Parity;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use wengert::core::TensorType;
-use wengert::core::graph::InputRole;
+use wengert::core::graph::{self, InputRole};
 use wengert::{
     Compiled, DType, Device, DeviceOptions, Diagnostic, Initializer, KernelTime, Literal, Outputs,
     Program, Result, Session, Tensor, bind,
@@ -28,31 +28,41 @@ pub struct Resident {
 impl Resident {
     /// Compiles a case's program and puts its data in place.
     pub fn open(device: Device, options: &DeviceOptions, made: &Made) -> Result<Resident> {
-        let mut session = Session::open_with(device, options)?;
-        if let Some(seed) = made.init {
-            session.initialize(&made.program, seed)?;
+        let session = Session::open_with(device, options)?;
+        Resident::of(session, &made.program, made.init, &made.variables)
+    }
+
+    /// Compiles a program, and sets its variables and inputs. `init` is the seed of its `@init`.
+    pub fn of(
+        mut session: Session,
+        program: &graph::Program,
+        init: Option<u64>,
+        values: &[(String, Literal)],
+    ) -> Result<Resident> {
+        if let Some(seed) = init {
+            session.initialize(program, seed)?;
         }
-        let function = made.program.get(FUNCTION)?;
+        let function = program.get(FUNCTION)?;
         let is_input = |path: &str| {
             function.inputs.iter().any(|i| i.role == InputRole::Input && i.name == path)
         };
         let mut inputs = Vec::new();
-        for (path, value) in &made.variables {
+        for (path, value) in values {
             match is_input(path) {
                 true => inputs.push((path.clone(), value.clone())),
                 false => session.set_variable(path, value)?,
             }
         }
-        let compiled = session.compile(&made.program, FUNCTION, bind!())?;
+        let compiled = session.compile(program, FUNCTION, bind!())?;
         compiled.expect_repeats();
-        let mut program = Program::new();
-        program.function("fence", |f| {
+        let mut fence = Program::new();
+        fence.function("fence", |f| {
             let ty = TensorType::new(DType::F32, [1usize]);
             let element = f.param("fence.element", Tensor::variable(ty, Initializer::Ones));
             f.output("element", &element);
         })?;
         session.set_variable("fence.element", &Literal::from_vec(&[1], vec![1.0f32])?)?;
-        let fence = session.compile(&program, "fence", bind!())?;
+        let fence = session.compile(&fence, "fence", bind!())?;
         Ok(Resident { session, compiled, inputs, fence })
     }
 

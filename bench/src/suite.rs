@@ -136,6 +136,8 @@ pub struct Run<'a> {
     pub busy: bool,
     /// This library on one thread is a further contender.
     pub one_thread: bool,
+    /// This library on two ranks of one thread each is a further contender.
+    pub two_ranks: bool,
     /// Processes that spin beside the measurement.
     pub spinning: usize,
     /// Number of rounds, if not the default.
@@ -238,8 +240,9 @@ impl Run<'_> {
         match self.own {
             Own::Processes => {
                 let one_thread = self.one_thread.then_some("one-thread");
+                let two_ranks = self.two_ranks.then_some("two-ranks");
                 let in_f32 = mixed.then_some("f32");
-                let others = one_thread.into_iter().chain(in_f32);
+                let others = one_thread.into_iter().chain(two_ranks).chain(in_f32);
                 for who in ["wengert", "rust-loop"].into_iter().chain(others) {
                     enter(&self.own_starter(who)?, &mut contenders, record)?;
                 }
@@ -367,6 +370,7 @@ mod tests {
             small: false,
             busy: false,
             one_thread: false,
+            two_ranks: false,
             spinning: 0,
             rounds: None,
             date: None,

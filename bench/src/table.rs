@@ -5,6 +5,7 @@ mod starts;
 
 use crate::busy;
 use crate::floor::{Floors, LOOP, in_turns, is_reference};
+use crate::ranks::{DDP, TWO_RANKS};
 use crate::record::{Measurement, Record};
 use crate::statistics::{geometric_mean, paired};
 use crate::suite::{IN_F32, ONE_THREAD, label};
@@ -66,8 +67,10 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
          {rule}---:|---:|---:|---:|---:|---:|---:|\n"
     );
     let mut ratios = Vec::new();
-    // Ratios to this library with other settings.
-    let mut to_others = [(ONE_THREAD, "one thread"), (IN_F32, "f32")].map(|of| (of, Vec::new()));
+    // Ratios to this library with other settings, and of another library on two ranks to it there.
+    let others = [(ONE_THREAD, "one thread"), (TWO_RANKS, "two ranks"), (IN_F32, "f32")];
+    let mut to_others = others.map(|of| (of, Vec::new()));
+    let mut on_ranks = Vec::new();
     for case in cases {
         let of_case: Vec<&Measurement> =
             measurements.iter().copied().filter(|m| m.case == case).collect();
@@ -108,6 +111,9 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
             let other = of_case.iter().find(|m| m.contender == *contender);
             found.extend(ours.zip(other).map(|(ours, other)| self::ratio(records, other, ours)));
         }
+        let [two_ranks, ddp] =
+            [TWO_RANKS, DDP].map(|of| of_case.iter().find(|m| m.contender == of));
+        on_ranks.extend(two_ranks.zip(ddp).map(|(ours, ddp)| self::ratio(records, ddp, ours)));
         let flops = if shown.work.flops > 0 { figures(rates.flops / 1e9) } else { String::new() };
         _ = writeln!(
             text,
@@ -133,6 +139,13 @@ fn times(records: &[Record], measurements: &[&Measurement]) -> String {
             text,
             "\nGeometric mean of {} ratios to {name}: {mean:.2}, the least {least:.2}.",
             found.len()
+        );
+    }
+    if let Some(mean) = geometric_mean(&on_ranks) {
+        _ = writeln!(
+            text,
+            "\nGeometric mean of {} ratios of {DDP} to two ranks: {mean:.2}.",
+            on_ranks.len()
         );
     }
     text

@@ -296,6 +296,31 @@ fn one_thread_is_measured_beside_a_process_that_spins() {
     assert!(text.contains("Geometric mean of 2 ratios to one thread: "), "{text}");
 }
 
+/// Two ranks of this library are a further contender. Their losses agree with those of one.
+#[test]
+fn two_ranks_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.json");
+    let output = bench()
+        .args(["cpu", "--small", "--rounds", "1", "--suite", "C3", "--two-ranks", "--json"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let (said, text) =
+        (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    let record = Record::read(&path).unwrap();
+    assert!(record.failed.is_empty() && record.absent.is_empty(), "{:?}", record.failed);
+    let losses = |contender: &str| {
+        let of = record.measurements.iter().find(|m| m.contender == contender);
+        of.unwrap().parity.losses.unwrap()
+    };
+    let [one, two] = [losses("wengert"), losses("wengert (2 ranks)")];
+    // Sums over two microbatches have another order.
+    assert!(one.iter().zip(two).all(|(a, b)| (a - b).abs() < 1e-5 * a.abs()), "{one:?}, {two:?}");
+    assert!(text.contains("Geometric mean of 1 ratios to two ranks: "), "{text}");
+}
+
 /// Compiles every step of the memory benchmark. The table of the record has a row for each.
 #[test]
 fn memory_is_planned_for_every_step() {

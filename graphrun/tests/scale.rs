@@ -121,6 +121,61 @@ fn nodes_exchange_over_the_network() {
     assert!(err.contains("figures without a published source: memory") || err.contains("scalar"));
 }
 
+/// Columns of the weights are divided among neighbours, which need no exchange but for the loss.
+/// Gradients are exchanged between the ranks with the same columns, one in each half of a node.
+#[test]
+fn neighbours_share_products() {
+    let place = place();
+    let found = |mesh: &str, zero: &str| {
+        let axes = ["--tensor-axis", "w=1", "--zero", zero];
+        json(
+            place.path(),
+            &[&["step.ir", "--mesh", mesh, "--machine", "h100-sxm8"], &axes[..]].concat(),
+        )
+    };
+    let over = |found: &Value, axis: &str| -> Vec<f64> {
+        let all = found["transfers"].as_array().unwrap().iter();
+        let of = all.filter(|t| t["over"][0] == axis && t["over"].as_array().unwrap().len() == 1);
+        let mut sent = vec![0.0; 2];
+        for transfers in of {
+            let links = transfers["sent"].as_array().unwrap();
+            for (sum, link) in sent.iter_mut().zip(links) {
+                *sum += link["bytes"].as_f64().unwrap();
+            }
+        }
+        sent
+    };
+    // One node: two groups of four.
+    let node = found("data=2,tensor=4", "0");
+    assert_eq!(node["mesh"], serde_json::json!({ "data": 2, "tensor": 4 }));
+    let state = &node["memory"]["state"];
+    for (name, bytes) in [("parameters", P / 4.0), ("optimizer", P / 2.0), ("gradients", P / 4.0)] {
+        assert_eq!(state[name].as_f64(), Some(bytes), "{node:#}");
+    }
+    // A sum in a ring of 2 sends its bytes once: the gradient, and the loss.
+    assert_eq!(over(&node, "data"), [P / 4.0 + 4.0, 0.0], "{node:#}");
+    // The loss, twice 3/4 of 4 bytes; and y, which is whole, is cut.
+    assert_eq!(over(&node, "tensor"), [6.0, 0.0], "{node:#}");
+    // Two nodes: each is a group, so gradients go over the network.
+    let nodes = found("data=2,tensor=8", "0");
+    assert_eq!(over(&nodes, "data"), [0.0, P / 8.0 + 4.0], "{nodes:#}");
+    assert_eq!(over(&nodes, "tensor"), [7.0, 0.0], "{nodes:#}");
+    // Parts are divided further.
+    let parts = &found("data=2,tensor=4", "3")["memory"]["state"];
+    assert_eq!(parts["parameters"].as_f64(), Some(P / 8.0), "{parts:#}");
+    let alone = found("tensor=4", "0");
+    assert_eq!(alone["memory"]["state"], Value::Null);
+    assert_eq!(alone["memory"]["variables"].as_f64(), Some(3.0 * P / 4.0));
+    assert_eq!(over(&alone, "tensor"), [6.0, 0.0]);
+    let arguments = ["step.ir", "--mesh", "data=2,tensor=4", "--machine", "h100-sxm8"];
+    let arguments = [&arguments[..], &["--tensor-axis", "w=1"]].concat();
+    let (status, out, err) = graphrun(place.path(), &arguments);
+    assert_eq!(status, 0, "{err}");
+    for part in ["@step on mesh(data=2, tensor=4), h100-sxm8, 2 microb", "psum over tensor"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
 #[test]
 fn one_rank_has_no_transfers() {
     let place = place();
@@ -192,7 +247,24 @@ fn mistakes_are_errors() {
         ("step.ir", "data=x", h100, &[], ["is no list of axes", "--mesh data=64"]),
         ("step.ir", "data=0", h100, &[], ["`--mesh data=0`", "extent 0"]),
         ("step.ir", "data=2,data=2", h100, &[], ["`--mesh data=2,data=2`", "declared twice"]),
-        ("step.ir", "data=4,tensor=2", h100, &[], ["has the axis `tensor`", "--mesh data=8"]),
+        ("step.ir", "tensor=2,data=4", h100, &[], ["other axes than `data` and then", "data=64"]),
+        ("step.ir", "data=4,pipe=2", h100, &[], ["other axes than `data` and then", "tensor=8"]),
+        ("step.ir", "data=4,tensor=2", h100, &[], ["what `tensor` divides", "--tensor-axis"]),
+        ("step.ir", "data=4", h100, &["--tensor-axis", "w=1"], ["no axis `tensor`", "tensor=8"]),
+        (
+            "step.ir",
+            "data=2,tensor=2",
+            h100,
+            &["--tensor-axis", "v=x"],
+            ["invalid value 'v=x'", "axis"],
+        ),
+        (
+            "step.ir",
+            "data=2,tensor=2",
+            h100,
+            &["--tensor-axis", "u=1"],
+            ["no variable `u`", "`w`, `m`"],
+        ),
         ("step.ir", "data=32", h100, &[], ["32 ranks, and a batch of 16 examples", "or fewer"]),
         ("step.ir", "data=12", h100, &[], ["12 ranks do not fill groups of 8", "use 8 or 16"]),
         ("step.ir", "data=4", h100, &["--microbatches", "6"], ["6 microbatches", "power of two"]),

@@ -34,7 +34,7 @@ fn states(settings: &GptSettings) -> Vec<State> {
     let whole = parallel.apply(&step(settings)).unwrap();
     let stages = Sharding::ALL.iter().map(|sharding| {
         let stored = Shards::choose(&whole, *sharding, []).apply(&whole).unwrap();
-        State::of(&whole, &stored)
+        State::of(&whole, &stored, "data")
     });
     stages.collect()
 }
@@ -71,7 +71,8 @@ fn a_plan_has_the_state_of_the_types() {
         let request = Request {
             function: &function,
             examples: vec!["x".into(), "y".into()],
-            ranks: RANKS,
+            data: RANKS,
+            tensor: None,
             microbatches: RANKS,
             sharding,
             exchange: Exchange::Hierarchical,

@@ -3,6 +3,7 @@
 imported when it is constructed."""
 
 from .absent import Absent
+from .ddp import Ddp
 from .jax import Jax
 from .onnxruntime import OnnxRuntime
 from .pytorch import Torch
@@ -14,6 +15,7 @@ CONTENDERS = {
     "torch.compile": Torch,
     "torch.max-autotune": Torch,
     "torch.graph": Torch,
+    "torch.ddp": Ddp,
     "jax": Jax,
     "jax.least-memory": Jax,
     "onnxruntime": OnnxRuntime,

@@ -74,6 +74,7 @@ impl Asked {
             // Memory does not depend on other processes; the record still notes their CPU use.
             busy: true,
             one_thread: false,
+            two_ranks: false,
             spinning: 0,
             rounds: Some(1),
             date: self.date.clone(),

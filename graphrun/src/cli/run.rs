@@ -149,14 +149,19 @@ impl RanksArgs {
     ///
     /// Error: a pattern is wrong.
     pub fn tensor(&self) -> wengert::Result<Option<TensorParallel>> {
-        let Some(ranks) = self.tensor else { return Ok(None) };
-        let all = TensorParallel::new(ranks.into());
-        let split = |all: TensorParallel, (path, split): &(String, Split)| all.split(path, *split);
-        self.tensor_axis.iter().try_fold(all, split).map(Some)
+        self.tensor.map(|ranks| tensor(ranks.into(), &self.tensor_axis)).transpose()
     }
 }
 
-fn division(text: &str) -> Result<(String, Split), String> {
+/// The request for tensor parallelism on so many ranks.
+///
+/// Error: a pattern is wrong.
+pub fn tensor(ranks: usize, axes: &[(String, Split)]) -> wengert::Result<TensorParallel> {
+    let split = |all: TensorParallel, (path, split): &(String, Split)| all.split(path, *split);
+    axes.iter().try_fold(TensorParallel::new(ranks), split)
+}
+
+pub(super) fn division(text: &str) -> Result<(String, Split), String> {
     let Some((path, split)) = text.rsplit_once('=') else {
         return Err("no axis: write `model.*.mlp.0.weight=1`".into());
     };

@@ -1,9 +1,11 @@
 //! Arguments of `scale`.
 
 use super::FunctionArgs;
+use super::run::division;
 use crate::policy::PrecisionArgs;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use wengert::ranks::Split;
 
 /// Arguments of `scale`.
 #[derive(Args, Debug)]
@@ -15,11 +17,14 @@ pub struct ScaleArgs {
     /// The precision.
     #[command(flatten)]
     pub precision: PrecisionArgs,
-    /// Axes of the ranks, such as data=64. So far only `data` exists: each rank has a part of the
-    /// examples.
+    /// Axes of the ranks: data=64, or data=64,tensor=8. Along `data` they have parts of the
+    /// examples; along `tensor`, which are neighbours, they share products.
     #[arg(long, value_name = "AXIS=N")]
     pub mesh: String,
-    /// Parts of the batch, M. The default is one for each rank.
+    /// With the axis `tensor`: the variables that these ranks divide, as in `graphrun train`.
+    #[arg(long, value_name = "PATTERN=AXIS[/BLOCKS]", value_parser = division)]
+    pub tensor_axis: Vec<(String, Split)>,
+    /// Parts of the batch, M. The default is one for each rank along `data`.
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub microbatches: Option<u64>,
     /// What each rank stores a part of, by stages of ZeRO: 1 states of the optimiser, 2 gradients

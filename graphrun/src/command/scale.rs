@@ -1,19 +1,20 @@
 //! `graphrun scale`: a plan for ranks that are not here.
 
-use crate::cli::{ExchangeArg, ScaleArgs};
+use crate::cli::{ExchangeArg, ScaleArgs, tensor};
 use crate::console::{Console, Outcome, Status};
 use crate::source::{Source, check_bound};
 use crate::table::{Table, grouped};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use wengert::core::Mesh;
 use wengert::core::graph::{Function, InputRole};
-use wengert::ranks::Sharding;
+use wengert::ranks::{Sharding, TensorParallel};
 use wengert::scale::{Exchange, Machine, Prediction, Request};
 use wengert::{Binding, Recipe, diagnostic, target};
 
 /// Compiles the step of a rank, and prints what it takes.
 pub fn run(args: &ScaleArgs, console: &mut Console<'_>) -> Outcome {
-    let ranks = ranks(&args.mesh)?;
+    let (data, tensor) = ranks(args)?;
     let machine = Machine::read(&args.machine)?;
     let target = target(&machine.target)
         .map_err(|error| error.context(format_args!("`{}`", args.machine.display())))?;
@@ -37,8 +38,9 @@ pub fn run(args: &ScaleArgs, console: &mut Console<'_>) -> Outcome {
     let request = Request {
         function: &bound,
         examples,
-        ranks,
-        microbatches: args.microbatches.map_or(ranks, |count| count as usize),
+        data,
+        tensor: tensor.as_ref(),
+        microbatches: args.microbatches.map_or(data, |count| count as usize),
         sharding: Sharding::ALL[usize::from(args.zero)],
         exchange: match args.exchange {
             ExchangeArg::Hierarchical => Exchange::Hierarchical,
@@ -49,10 +51,10 @@ pub fn run(args: &ScaleArgs, console: &mut Console<'_>) -> Outcome {
     };
     let prediction = request.predict()?;
     if args.json {
-        console.line(to_json(&request, &prediction, args.zero))?;
+        console.line(to_json(&request, &prediction, args.zero)?)?;
         return Ok(Status::Good);
     }
-    console.line(text(&request, &prediction, args.zero).trim_end())?;
+    console.line(text(&request, &prediction, args.zero)?.trim_end())?;
     let assumed = machine.assumptions();
     if !assumed.is_empty() {
         let names: Vec<String> = assumed.into_iter().map(|(name, _)| name).collect();
@@ -61,27 +63,46 @@ pub fn run(args: &ScaleArgs, console: &mut Console<'_>) -> Outcome {
     Ok(Status::Good)
 }
 
-/// The number of ranks of a mesh such as `data=64`.
-fn ranks(text: &str) -> Outcome<usize> {
+/// The number of parts of the batch, and the request for tensor parallelism, of a mesh such as
+/// `data=64,tensor=8`.
+fn ranks(args: &ScaleArgs) -> Outcome<(usize, Option<TensorParallel>)> {
+    let text = &args.mesh;
     let axes = text.split(',').map(|axis| {
         let (name, extent) = axis.split_once('=')?;
         Some((name.trim(), extent.trim().parse::<usize>().ok()?))
     });
     let Some(axes) = axes.collect::<Option<Vec<(&str, usize)>>>() else {
         return Err(diagnostic!("`--mesh {text}` is no list of axes with their extents")
-            .help("write --mesh data=64")
+            .help("write --mesh data=64, or --mesh data=64,tensor=8")
             .into());
     };
-    let mesh = Mesh::new(axes.iter().copied())
+    Mesh::new(axes.iter().copied())
         .map_err(|error| error.context(format_args!("`--mesh {text}`")))?;
-    if let Some((name, _)) = axes.iter().find(|(name, _)| *name != "data") {
-        return Err(diagnostic!(
-            "`--mesh {text}` has the axis `{name}`, and ranks share only the examples so far"
-        )
-        .help(format!("put all ranks on one axis: --mesh data={}", mesh.ranks()))
-        .into());
+    let (data, shared) = match axes[..] {
+        [("data", data)] => (data, None),
+        [("tensor", shared)] => (1, Some(shared)),
+        [("data", data), ("tensor", shared)] => (data, Some(shared)),
+        _ => {
+            return Err(diagnostic!(
+                "`--mesh {text}` has other axes than `data` and then `tensor`"
+            )
+            .help(
+                "ranks share examples along `data`, and neighbours share products along \
+                 `tensor`: write --mesh data=64,tensor=8",
+            )
+            .into());
+        }
+    };
+    match (shared, &args.tensor_axis[..]) {
+        (None, []) => Ok((data, None)),
+        (None, _) => Err(diagnostic!("`--tensor-axis`, and `--mesh {text}` has no axis `tensor`")
+            .help(format!("write --mesh {text},tensor=8"))
+            .into()),
+        (Some(_), []) => Err(diagnostic!("`--mesh {text}` does not say what `tensor` divides")
+            .help("name variables and their axes: --tensor-axis 'model.*.mlp.0.weight=1'")
+            .into()),
+        (Some(shared), divided) => Ok((data, Some(tensor(shared, divided)?))),
     }
-    Ok(mesh.ranks())
 }
 
 /// The inputs with examples.
@@ -134,10 +155,11 @@ fn bind_batch(
     Ok(())
 }
 
-fn text(request: &Request<'_>, prediction: &Prediction, zero: u8) -> String {
-    let Request { machine, ranks, microbatches, .. } = request;
+fn text(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Outcome<String> {
+    let Request { machine, microbatches, .. } = request;
+    let mesh = request.mesh()?;
     let mut text = format!(
-        "@{} on mesh(data={ranks}), {}, {}; ZeRO stage {zero}; plan for {}\n",
+        "@{} on {mesh}, {}, {}; ZeRO stage {zero}; plan for {}\n",
         request.function.name,
         machine.name,
         match microbatches {
@@ -146,16 +168,16 @@ fn text(request: &Request<'_>, prediction: &Prediction, zero: u8) -> String {
         },
         machine.target,
     );
-    if *ranks > 1 && machine.target != "cpu" {
+    if mesh.ranks() > 1 && machine.target != "cpu" {
         text += "collectives have not run on GPUs yet: they are those of the plan, not of a run\n";
     }
     text += &format!("\n{}", memory(request, prediction));
-    if *ranks > 1 {
-        text += &format!("\n{}", transfers(request, prediction));
+    if mesh.ranks() > 1 {
+        text += &format!("\n{}", transfers(request, prediction, mesh.axes().len() > 1));
     }
     text += &format!("\n{}", kernels(prediction));
     text += &format!("\n{}", times(prediction));
-    text
+    Ok(text)
 }
 
 fn memory(request: &Request<'_>, prediction: &Prediction) -> String {
@@ -185,7 +207,7 @@ fn memory(request: &Request<'_>, prediction: &Prediction) -> String {
     format!("{table}{share:.1} % of the memory of {}{fits}\n", request.machine.card)
 }
 
-fn transfers(request: &Request<'_>, prediction: &Prediction) -> String {
+fn transfers(request: &Request<'_>, prediction: &Prediction, has_axes: bool) -> String {
     let sent: Vec<String> = prediction.links.iter().map(|link| format!("{link}, sent")).collect();
     let header = ["collective", "times", "bytes of tensors"].into_iter();
     let header = header.chain(sent.iter().map(String::as_str)).chain(["ms"]);
@@ -200,7 +222,9 @@ fn transfers(request: &Request<'_>, prediction: &Prediction) -> String {
     let mut all = vec![0.0; prediction.links.len()];
     for t in &prediction.transfers {
         all.iter_mut().zip(&t.sent).for_each(|(sum, sent)| *sum += sent);
-        table.row(row(t.kind.name(), t.count, t.bytes, &t.sent, t.seconds));
+        let over = if has_axes { format!(" over {}", t.over.join(", ")) } else { String::new() };
+        let name = format!("{}{over}", t.kind.name());
+        table.row(row(&name, t.count, t.bytes, &t.sent, t.seconds));
     }
     let (count, bytes) = prediction
         .transfers
@@ -250,7 +274,7 @@ fn times(prediction: &Prediction) -> String {
     format!("{table}transfers do not overlap with kernels: the row `step` is this runtime's\n")
 }
 
-fn to_json(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Value {
+fn to_json(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Outcome<Value> {
     let Prediction { memory, .. } = prediction;
     let account = &memory.account;
     let state = memory.state.map(|state| {
@@ -268,6 +292,7 @@ fn to_json(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Value {
             sent.map(|(link, bytes)| json!({ "link": link, "bytes": bytes })).collect();
         json!({
             "collective": t.kind.name(),
+            "over": t.over,
             "times": t.count,
             "bytes": t.bytes,
             "sent": sent,
@@ -295,11 +320,14 @@ fn to_json(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Value {
     let assumed = request.machine.assumptions().into_iter().map(
         |(name, figure)| json!({ "figure": name, "value": figure.value, "reason": figure.source }),
     );
-    json!({
+    let mesh = request.mesh()?;
+    let mesh: BTreeMap<&str, usize> =
+        mesh.axes().iter().map(|(axis, extent)| (&**axis, *extent)).collect();
+    Ok(json!({
         "function": request.function.name,
         "machine": request.machine.name,
         "target": request.machine.target,
-        "mesh": { "data": request.ranks },
+        "mesh": mesh,
         "microbatches": request.microbatches,
         "zero": zero,
         "exchange": request.exchange.name(),
@@ -322,5 +350,5 @@ fn to_json(request: &Request<'_>, prediction: &Prediction, zero: u8) -> Value {
         "perfect_overlap": step(true),
         "alone_seconds": prediction.alone,
         "assumed": assumed.collect::<Vec<_>>(),
-    })
+    }))
 }

@@ -1,8 +1,11 @@
 //! The bytes that a collective moves over each link, and its time.
 //!
-//! N ranks are joined by links in levels: link 1 joins the d₁ ranks of a node, link 2 joins nodes.
-//! A level l has *groups* of g_l = d_l / d_{l−1} members, where d₀ = 1 and the last d is N. S are
-//! the bytes of the whole tensor: the operand of a reduction, the result of `all_gather`.
+//! Ranks are joined by links in levels: link 1 joins the ranks of a node, link 2 joins nodes. Of
+//! the N ranks of a collective, d_l are joined by link l or a lower one. A level l has *groups* of
+//! g_l = d_l / d_{l−1} members, where d₀ = 1 and the last d is N. If only some axes of the mesh take
+//! part, a node has fewer of these ranks: with groups of 4 neighbours that share products, 2 of 8
+//! exchange gradients, so d₁ = 2. S are the bytes of the whole tensor: the operand of a reduction,
+//! the result of `all_gather`.
 //!
 //! **Hierarchical.** A reduce-scatter of S bytes in a ring of g ranks has g − 1 exchanges of S/g
 //! bytes, and so has an all-gather; an all-reduce is both (Thakur, Rabenseifner and Gropp,
@@ -26,7 +29,7 @@
 
 use super::machine::{Link, Machine, Protocol};
 use wengert_core::call::CollectiveKind;
-use wengert_core::{Result, diagnostic};
+use wengert_core::{Mesh, Result, diagnostic};
 
 /// The way in which ranks exchange data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,10 +50,14 @@ pub struct Hop {
     pub exchanges: f64,
 }
 
-/// The members of a group at each level, for the links that the ranks use.
+/// The members of a group at each level, for the links that the ranks of the mesh use. The ranks
+/// of a collective differ along the axes `over`; those of a mesh without axes are one rank.
 ///
-/// Error: the ranks do not fill the last node.
-pub fn groups(machine: &Machine, ranks: usize) -> Result<Vec<usize>> {
+/// Errors: the ranks do not fill the last node; neighbours along an axis are not all of a node, and
+/// do not fill nodes either.
+pub fn groups(machine: &Machine, mesh: &Mesh, over: &[String]) -> Result<Vec<usize>> {
+    let ranks = mesh.ranks();
+    let members = mesh.group(0, over);
     let (mut groups, mut below) = (vec![], 1);
     for Link { name, ranks: joined, .. } in &machine.links {
         let reach = joined.unwrap_or(ranks).min(ranks);
@@ -65,8 +72,21 @@ pub fn groups(machine: &Machine, ranks: usize) -> Result<Vec<usize>> {
                 ranks.div_ceil(reach) * reach
             )));
         }
-        groups.push(reach / below);
-        below = reach;
+        let mut neighbours = 1;
+        for (axis, extent) in mesh.axes().iter().rev() {
+            neighbours *= extent;
+            if !reach.is_multiple_of(neighbours) && !neighbours.is_multiple_of(reach) {
+                return Err(diagnostic!(
+                    "{neighbours} neighbouring ranks, up to the axis `{axis}`, do not fit groups \
+                     of {reach}, which {name} joins on {}",
+                    machine.name
+                )
+                .help(format!("use a divisor or a multiple of {reach}")));
+            }
+        }
+        let reached = members.iter().filter(|rank| **rank < reach).count();
+        groups.push(reached / below);
+        below = reached;
         if reach == ranks {
             break;
         }
@@ -93,13 +113,13 @@ impl Exchange {
             AxisIndex => 0.0,
         };
         let is_direct = self == Exchange::Direct || kind == AllToAll;
+        let last = groups.iter().rposition(|members| *members > 1);
         let mut below = 1.0;
         let hops = groups.iter().enumerate().map(|(level, members)| {
             let members = *members as f64;
             let hop = if kind == Permute {
                 // The other rank may be in another node.
-                let is_last = level + 1 == groups.len();
-                let share = if is_last && ranks > 1.0 { 1.0 } else { 0.0 };
+                let share = if last == Some(level) { 1.0 } else { 0.0 };
                 Hop { bytes: share * bytes, exchanges: share }
             } else if is_direct {
                 let others = below * (members - 1.0);
@@ -162,14 +182,25 @@ mod tests {
     #[test]
     fn ranks_form_groups_by_links() {
         let machine = machine();
+        let of = |axes: &[(&str, usize)], over: &str| {
+            groups(&machine, &Mesh::new(axes.iter().copied()).unwrap(), &[over.to_owned()])
+        };
         for (ranks, expected) in
             [(1, vec![1]), (4, vec![4]), (8, vec![8]), (16, vec![8, 2]), (64, vec![8, 8])]
         {
-            assert_eq!(groups(&machine, ranks).unwrap(), expected);
+            assert_eq!(of(&[("data", ranks)], "data").unwrap(), expected);
         }
-        let error = groups(&machine, 12).unwrap_err().to_string();
+        let error = of(&[("data", 12)], "data").unwrap_err().to_string();
         assert!(error.contains("12 ranks do not fill groups of 8, which NVLink joins"), "{error}");
         assert!(error.contains("use 8 or 16 ranks"), "{error}");
+        // Neighbours share products; the ranks that share examples are apart.
+        for (data, tensor, along) in [(8, 4, [[2, 4], [4, 1]]), (2, 16, [[1, 2], [8, 2]])] {
+            let mesh = [("data", data), ("tensor", tensor)];
+            let found = ["data", "tensor"].map(|over| of(&mesh, over).unwrap());
+            assert_eq!(found, along);
+        }
+        let error = of(&[("data", 8), ("tensor", 6)], "data").unwrap_err().to_string();
+        assert!(error.contains("6 neighbouring ranks, up to the axis `tensor`, do not"), "{error}");
     }
 
     #[test]

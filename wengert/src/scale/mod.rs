@@ -1,14 +1,11 @@
 //! A training step at a scale that is not here: memory of a rank, bytes on each link, predicted
 //! time.
 //!
-//! [`Request::predict`] makes the function of a rank ([`DataParallel`], then [`Shards`]) and
-//! compiles it for the target of a [`Machine`], as a rank would. Memory is that of the plan, to the
-//! byte. Collectives are calls of the plan, so their bytes are exact too; [`exchange`] has the
-//! bytes on each link and the time. The time of kernels is a roofline over the plan's steps
-//! ([`work`]).
-//!
-//! The ranks of GPUs exist in the plan only: no target of a GPU claims the call `collective` yet.
-//! A prediction adds it to the target. Its other calls, and all kernels, are those of one GPU.
+//! [`Request::predict`] makes the function of a rank ([`TensorParallel`], [`DataParallel`], then
+//! [`Shards`]) and compiles it for the target of a [`Machine`], as a rank would. Memory is that of
+//! the plan, to the byte. Collectives are calls of the plan, so their bytes are exact too;
+//! [`exchange`] has the bytes on each link and the time. The time of kernels is a roofline over the
+//! plan's steps ([`work`]).
 //!
 //! # Times
 //!
@@ -31,13 +28,17 @@ pub use machine::Machine;
 pub use state::State;
 
 use exchange::groups;
+use std::borrow::Cow;
 use wengert_compiler::pipeline::{Bound, Options};
-use wengert_compiler::ranks::{DataParallel, Sharding, Shards};
+use wengert_compiler::ranks::{DataParallel, Sharding, Shards, TensorParallel};
 use wengert_core::call::CollectiveKind;
 use wengert_core::graph::Function;
 use wengert_core::plan::{Account, Plan, Step, account};
-use wengert_core::{Binding, Result, Target, Verified, diagnostic};
+use wengert_core::{Binding, Mesh, Result, Target, Verified, diagnostic};
 use work::Work;
+
+/// The axis of the mesh along which ranks divide the examples.
+const DATA: &str = "data";
 
 /// A step on ranks.
 #[derive(Clone, Debug)]
@@ -46,8 +47,10 @@ pub struct Request<'a> {
     pub function: &'a Function,
     /// Inputs whose first axis runs over the examples.
     pub examples: Vec<String>,
-    /// Number of ranks.
-    pub ranks: usize,
+    /// Number of parts into which ranks divide the batch.
+    pub data: usize,
+    /// Neighbouring ranks that share products, and have the same part of the batch.
+    pub tensor: Option<&'a TensorParallel>,
     /// Number of microbatches of the whole batch.
     pub microbatches: usize,
     /// What ranks store in parts.
@@ -63,8 +66,8 @@ pub struct Request<'a> {
 /// Bytes of a rank.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// Variables by their purpose. With one rank there is no part of the function that differs
-    /// between ranks, by which they are told apart.
+    /// Variables by their purpose. If the batch is not divided, no part of the function depends on
+    /// examples that other ranks do not have, and purposes are unknown.
     pub state: Option<State>,
     /// The plan's bytes by purpose. The arena holds activations, gradients and all other
     /// temporaries.
@@ -73,11 +76,13 @@ pub struct Memory {
     pub sums_at_peak: u64,
 }
 
-/// Collectives of one kind.
+/// Collectives of one kind over the same axes.
 #[derive(Clone, Debug)]
 pub struct Transfers {
     /// The kind.
     pub kind: CollectiveKind,
+    /// Axes of the mesh.
+    pub over: Vec<String>,
     /// Runs.
     pub count: f64,
     /// Bytes of the whole tensors.
@@ -112,47 +117,61 @@ pub struct Prediction {
 impl Request<'_> {
     /// Compiles the step of a rank, and predicts it.
     ///
-    /// Errors: those of [`DataParallel::apply`] and of compilation; there are more ranks than
-    /// examples; the ranks do not fill the machine's nodes; the machine lacks a figure.
+    /// Errors: those of [`DataParallel::apply`], [`TensorParallel::choose`] and of compilation;
+    /// the batch has more parts than examples; the ranks do not fill the machine's nodes; the
+    /// machine lacks a figure.
     pub fn predict(&self) -> Result<Prediction> {
         let (examples, tokens) = self.count()?;
-        if self.ranks > examples {
-            return Err(diagnostic!("{} ranks, and a batch of {examples} examples", self.ranks)
+        if self.data > examples {
+            return Err(diagnostic!("{} ranks, and a batch of {examples} examples", self.data)
                 .help(format!(
                     "each rank needs an example at least: use a batch of {}, or fewer ranks",
-                    self.ranks
+                    self.data
                 )));
         }
-        let groups = groups(self.machine, self.ranks)?;
-        let whole = self.of_rank(self.ranks)?;
+        let mesh = self.mesh()?;
+        let used = groups(self.machine, &mesh, &[])?.len();
+        let shared = match self.tensor {
+            None => Cow::Borrowed(self.function),
+            Some(tensor) => Cow::Owned(tensor.choose(self.function)?.apply(self.function)?),
+        };
+        let whole = self.of_rank(&shared, self.data)?;
         let stored = Shards::choose(&whole, self.sharding, []).apply(&whole)?;
         let plan = self.compile(&stored)?;
         let work = Work::of(&plan, self.machine)?;
-        let alone = match self.ranks {
+        let alone = match mesh.ranks() {
             1 => work.seconds(),
             _ => {
-                let alone = self.compile(&self.of_rank(1)?)?;
+                let alone = self.compile(&self.of_rank(self.function, 1)?)?;
                 Work::of(&alone, self.machine)?.seconds()
             }
         };
-        let state = (self.ranks > 1).then(|| State::of(&whole, &stored));
-        let links = self.machine.links.iter().take(groups.len()).map(|link| link.name.clone());
+        let state = (self.data > 1).then(|| State::of(&whole, &stored, DATA));
+        let links = self.machine.links.iter().take(used).map(|link| link.name.clone());
         Ok(Prediction {
             memory: Memory::of(&plan, state),
-            transfers: self.transfers(&work, &groups),
+            transfers: self.transfers(&work, &mesh)?,
             work,
             links: links.collect(),
             examples,
             tokens,
-            ranks: self.ranks,
+            ranks: mesh.ranks(),
             alone,
         })
     }
 
-    /// The function of one of so many ranks, with whole variables.
-    fn of_rank(&self, ranks: usize) -> Result<Function> {
-        let parallel = DataParallel::new(self.examples.iter().map(String::as_str)).ranks(ranks);
-        parallel.microbatches(self.microbatches).apply(self.function)
+    /// The ranks. Those that share products are neighbours.
+    ///
+    /// Error: there are too many.
+    pub fn mesh(&self) -> Result<Mesh> {
+        let tensor = self.tensor.map(|tensor| ("tensor", tensor.ranks()));
+        Mesh::new([(DATA, self.data)].into_iter().chain(tensor))
+    }
+
+    /// The function of one of the ranks that divide the batch into so many parts.
+    fn of_rank(&self, function: &Function, data: usize) -> Result<Function> {
+        let parallel = DataParallel::new(self.examples.iter().map(String::as_str)).ranks(data);
+        parallel.axis(DATA).microbatches(self.microbatches).apply(function)
     }
 
     /// Examples and tokens of a step. Inputs that do not exist are an error of
@@ -166,7 +185,7 @@ impl Request<'_> {
         let index = self.function.inputs.iter().position(|input| is_wanted(&input.name));
         let Some(index) = index else {
             // The error names what exists.
-            self.of_rank(self.ranks)?;
+            self.of_rank(self.function, self.data)?;
             return Err(diagnostic!("@{name} has no input of examples"));
         };
         let ty = self.function.input_type(index);
@@ -184,16 +203,17 @@ impl Request<'_> {
         Ok(bound.compile(&self.target, &Options::default())?.0)
     }
 
-    fn transfers(&self, work: &Work, groups: &[usize]) -> Vec<Transfers> {
+    fn transfers(&self, work: &Work, mesh: &Mesh) -> Result<Vec<Transfers>> {
         let mut found: Vec<Transfers> = vec![];
         for collective in &work.collectives {
-            let bytes = collective.bytes as f64;
-            let hops = self.exchange.hops(collective.kind, bytes, groups);
+            let (bytes, over) = (collective.bytes as f64, &collective.over);
+            let groups = groups(self.machine, mesh, over)?;
+            let hops = self.exchange.hops(collective.kind, bytes, &groups);
             let seconds = self.exchange.seconds(&hops, self.machine);
-            let index = found.iter().position(|known| known.kind == collective.kind);
-            let index = index.unwrap_or_else(|| {
-                let (kind, sent) = (collective.kind, vec![0.0; groups.len()]);
-                found.push(Transfers { kind, count: 0.0, bytes: 0.0, sent, seconds: 0.0 });
+            let is_alike = |known: &Transfers| known.kind == collective.kind && known.over == *over;
+            let index = found.iter().position(is_alike).unwrap_or_else(|| {
+                let (kind, over, sent) = (collective.kind, over.clone(), vec![0.0; groups.len()]);
+                found.push(Transfers { kind, over, count: 0.0, bytes: 0.0, sent, seconds: 0.0 });
                 found.len() - 1
             });
             let (all, count) = (&mut found[index], collective.count);
@@ -204,7 +224,7 @@ impl Request<'_> {
                 *sum += count * hop.bytes;
             }
         }
-        found
+        Ok(found)
     }
 }
 

@@ -7,10 +7,9 @@
 //! variables that [`Shards`](wengert_compiler::ranks::Shards) leaves whole count in full.
 
 use wengert_compiler::ranks::parameters;
-use wengert_core::Op;
-use wengert_core::TensorType;
 use wengert_core::graph::{Function, InputRole};
 use wengert_core::op::collective::PReduceKind;
+use wengert_core::{Op, TensorType};
 
 /// Bytes on a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,10 +27,11 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a rank's step. `whole` has all variables whole, and `stored` those that the
-    /// rank stores; both have a mesh.
-    pub fn of(whole: &Function, stored: &Function) -> State {
-        let (parameters, ranks) = (parameters(whole), whole.mesh.ranks());
+    /// The state of a rank's step. `whole` has all variables as ranks that share products store
+    /// them, and `stored` those that the rank stores. Both have a mesh, and divide the examples
+    /// along its axis `axis`.
+    pub fn of(whole: &Function, stored: &Function, axis: &str) -> State {
+        let (parameters, ranks) = (parameters(whole), whole.mesh.extent(axis).unwrap_or(1));
         let mut state = State::default();
         let mut wanted = vec![];
         for (input, value) in whole.inputs.iter().zip(&whole.body.inputs) {
@@ -49,7 +49,7 @@ impl State {
         }
         // A gradient has as many elements as its parameter, or the rank's part of them. Large ones
         // come first, so that a part is not taken for a whole.
-        let mut sums = sums(stored);
+        let mut sums = sums(stored, axis);
         wanted.sort_unstable_by(|a, b| b.cmp(a));
         for count in wanted {
             let is_gradient = |sum: &Sum| match sum.is_part {
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-/// The result of a sum over the ranks.
+/// The result of a sum over the ranks that divide the examples.
 struct Sum {
     elements: u64,
     bytes: u64,
@@ -77,14 +77,17 @@ struct Sum {
     is_part: bool,
 }
 
-fn sums(function: &Function) -> Vec<Sum> {
+fn sums(function: &Function, axis: &str) -> Vec<Sum> {
     let body = &function.body;
     let found = body.equations.iter().filter_map(|equation| {
-        let is_part = match &equation.op {
-            Op::PReduce(op) if op.kind == PReduceKind::Sum => false,
-            Op::PsumScatter(_) => true,
+        let (over, is_part) = match &equation.op {
+            Op::PReduce(op) if op.kind == PReduceKind::Sum => (&op.over, false),
+            Op::PsumScatter(op) => (&op.over, true),
             _ => return None,
         };
+        if !over.iter().any(|name| name == axis) {
+            return None;
+        }
         let ty = body.ty(equation.results[0]);
         Some(Sum { elements: elements(ty), bytes: bytes(ty), is_part })
     });

@@ -40,11 +40,13 @@ pub struct Kernels {
     pub seconds: f64,
 }
 
-/// A collective of a plan. Collectives that are equal count together.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// A collective of a plan.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Exchanged {
     /// Its kind.
     pub kind: CollectiveKind,
+    /// The axes of the mesh along which its ranks differ.
+    pub over: Vec<String>,
     /// Bytes of the whole tensor: the operand of a reduction, the result of `all_gather`.
     pub bytes: u64,
     /// Runs.
@@ -125,7 +127,8 @@ impl Work {
         }
         // A collective without parts has one.
         let bytes = (call.part() * call.parts * call.dtype.size()) as u64;
-        self.collectives.push(Exchanged { kind: call.kind, bytes, count: times });
+        let (kind, over) = (call.kind, call.over.clone());
+        self.collectives.push(Exchanged { kind, over, bytes, count: times });
     }
 
     fn add(&mut self, other: Work) {
