@@ -28,20 +28,19 @@ pub struct Resident {
 impl Resident {
     /// Compiles a case's program and puts its data in place.
     pub fn open(device: Device, options: &DeviceOptions, made: &Made) -> Result<Resident> {
-        let session = Session::open_with(device, options)?;
-        Resident::of(session, &made.program, made.init, &made.variables)
+        let mut session = Session::open_with(device, options)?;
+        if let Some(seed) = made.init {
+            session.initialize(&made.program, seed)?;
+        }
+        Resident::of(session, &made.program, &made.variables)
     }
 
-    /// Compiles a program, and sets its variables and inputs. `init` is the seed of its `@init`.
+    /// Compiles a program, and sets variables and inputs.
     pub fn of(
         mut session: Session,
         program: &graph::Program,
-        init: Option<u64>,
         values: &[(String, Literal)],
     ) -> Result<Resident> {
-        if let Some(seed) = init {
-            session.initialize(program, seed)?;
-        }
         let function = program.get(FUNCTION)?;
         let is_input = |path: &str| {
             function.inputs.iter().any(|i| i.role == InputRole::Input && i.name == path)
