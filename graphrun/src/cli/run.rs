@@ -138,6 +138,11 @@ pub struct RanksArgs {
     /// several times.
     #[arg(long, value_name = "PATTERN=AXIS[/BLOCKS]", requires = "tensor", value_parser = division)]
     pub tensor_axis: Vec<(String, Split)>,
+    /// With `--zero` or `--tensor`: rank 0 collects the variables and writes whole checkpoints.
+    /// Otherwise each rank writes its parts of a checkpoint, and all have to see the folder of
+    /// `--out`. Checkpoints of both kinds go on with any number of ranks.
+    #[arg(long)]
+    pub whole_checkpoints: bool,
     /// With several ranks: end the run if a rank waits longer than this for another.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(1..=86400))]

@@ -79,6 +79,7 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         world: world.as_ref(),
         sharding: Sharding::ALL[usize::from(args.ranks.zero)],
         tensor: tensor.as_ref(),
+        whole_checkpoints: args.ranks.whole_checkpoints,
     };
     if args.ranks.zero > 0 && world.as_ref().is_none_or(|world| world.size() == 1) {
         console.note("--zero has no effect on one rank, which stores all variables");

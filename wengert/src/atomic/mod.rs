@@ -143,6 +143,12 @@ fn copy(
     to.flush()
 }
 
+/// Creates an empty file in a folder, which is removed when the value is dropped. After a kill it
+/// remains, as a temporary file.
+pub(crate) fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).rand_bytes(16).tempfile_in(folder)
+}
+
 const PREFIX: &str = ".wengert-";
 const SUFFIX: &str = ".partial";
 

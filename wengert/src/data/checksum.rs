@@ -32,18 +32,19 @@ pub(super) fn digits<'a>(parts: impl IntoIterator<Item = impl AsRef<[u8]> + 'a>)
     format!("{:08x}", hasher.finalize())
 }
 
-/// Checks a file's contents against their checksum. Returns false if they have none.
+/// Checks a file's contents against their checksum. Returns its digits; none if they have none.
 ///
 /// Error: the checksum does not match.
-pub(super) fn verify(bytes: &[u8]) -> Result<bool> {
+pub(super) fn verified(bytes: &[u8]) -> Result<Option<&str>> {
     if bytes.get(HEADER..DIGITS.start) != Some(BEGINNING) {
-        return Ok(false);
+        return Ok(None);
     }
     let damaged = || {
         Diagnostic::new("its contents do not match its checksum")
             .help("the file was damaged after it was written")
     };
-    let found = bytes.get(DIGITS).ok_or_else(damaged)?;
+    let found = bytes.get(DIGITS).and_then(|digits| str::from_utf8(digits).ok());
+    let found = found.ok_or_else(damaged)?;
     let wanted = digits([&bytes[..DIGITS.start], NO_DIGITS.as_bytes(), &bytes[DIGITS.end..]]);
-    if wanted.as_bytes() == found { Ok(true) } else { Err(damaged()) }
+    if wanted == found { Ok(Some(found)) } else { Err(damaged()) }
 }

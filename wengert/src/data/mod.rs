@@ -26,6 +26,7 @@ pub mod loader;
 pub mod map;
 pub mod npy;
 pub mod npz;
+pub mod parts;
 pub mod safetensors;
 pub mod source;
 pub mod spec;

@@ -16,15 +16,13 @@
 //! [reports]: crate::optim::report_gradients
 
 use super::event::Event;
-use super::weights;
-use crate::data::Arrays;
 use crate::optim::GRADIENT;
 use crate::outputs::Outputs;
 use crate::recipe::{Cadence, Recipe, qualified};
 use crate::tensorboard::EventFile;
 use std::path::Path;
-use wengert_core::Result;
 use wengert_core::graph::Program;
+use wengert_core::{Literal, Result};
 
 /// Event files for TensorBoard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,23 +98,13 @@ impl Board {
         }
     }
 
-    /// Adds the distributions of the model's variables after a step, and those of the gradients
-    /// among its outputs. `variables` are all that there are.
-    pub fn distributions(
-        &mut self,
-        step: u64,
-        variables: &Arrays,
-        outputs: &Outputs,
-        program: &Program,
-        recipe: &Recipe,
-    ) -> Result<()> {
-        let of_model = weights::of_model(program, recipe);
-        for (path, value) in variables {
-            let is_float = value.dtype().is_float();
-            if is_float && (of_model.is_empty() || of_model.contains(path.as_str())) {
-                self.events.histogram(step, &format!("parameters/{path}"), value)?;
-            }
-        }
+    /// Adds the distribution of a variable of the model after a step.
+    pub fn parameter(&mut self, step: u64, path: &str, value: &Literal) -> Result<()> {
+        self.events.histogram(step, &format!("parameters/{path}"), value)
+    }
+
+    /// Adds the distributions of the gradients among the outputs of a step.
+    pub fn gradients(&mut self, step: u64, outputs: &Outputs) -> Result<()> {
         for (name, value) in outputs.iter()? {
             if let Some(path) = name.strip_prefix(GRADIENT) {
                 self.events.histogram(step, &format!("gradients/{path}"), value)?;

@@ -1,23 +1,30 @@
 //! A run's folder: starts a new run in it, or resumes the existing one.
 
 use super::board::Board;
-use super::checkpoint::{self, Progress};
+use super::checkpoint::{self, Newest, Opened, Progress};
 use super::lock::Lock;
 use super::log::Log;
 use super::watch::Watch;
-use super::{Event, Options, SetData, TrainError, WEIGHTS, weights};
+use super::{Event, Options, SetData, TrainError, weights};
 use crate::atomic::cannot;
 use crate::data::source::Source;
-use crate::data::{Arrays, safetensors};
 use crate::format::{codec, v1};
-use crate::recipe::{Cadence, FinalWeights, Length, Recipe};
+use crate::recipe::{Cadence, Length, Recipe};
 use crate::session::Session;
 use std::fs;
 use std::path::{Path, PathBuf};
 use wengert_core::graph::Program;
-use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+use wengert_core::{Diagnostic, Result, diagnostic};
 
-/// Sets the session's variables at the start of a run, from a checkpoint or by `init`.
+/// The start of a run on rank 0, before other ranks know of it.
+pub(super) struct Begun<'a> {
+    pub progress: Progress,
+    pub output: Option<Output<'a>>,
+    /// The checkpoint that the run goes on from. Without one, the session has the variables.
+    pub from: Option<Opened>,
+}
+
+/// Begins a run, with variables made by `init`, or opens the checkpoint that it goes on from.
 pub(super) fn begin<'a>(
     session: &mut Session,
     program: &Program,
@@ -25,15 +32,20 @@ pub(super) fn begin<'a>(
     data: &dyn Source,
     options: Options<'a>,
     observe: &mut dyn FnMut(Event<'_>),
-) -> Result<(Progress, Option<Output<'a>>), TrainError> {
+) -> Result<Begun<'a>, TrainError> {
     let fingerprint = fingerprint(program, recipe, data, options)?;
+    let progress = Progress { fingerprint, ..Progress::default() };
+    if options.world.is_some_and(|world| world.rank() > 0) {
+        // It gets the variables of rank 0.
+        return Ok(Begun { progress, output: None, from: None });
+    }
     let Some(folder) = options.folder else {
         weights::initialize(session, program, recipe, options, observe)?;
-        return Ok((Progress { fingerprint, ..Progress::default() }, None));
+        return Ok(Begun { progress, output: None, from: None });
     };
     let last = recipe.monitoring.kept.last;
     if options.resume {
-        return resume(session, folder, fingerprint, last, observe);
+        return resume(folder, fingerprint, last, observe);
     }
     fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
     let lock = Lock::take(folder)?;
@@ -43,25 +55,21 @@ pub(super) fn begin<'a>(
             .into());
     }
     checkpoint::remove_temporary(folder)?;
-    let progress = Progress { fingerprint, ..Progress::default() };
+    checkpoint::remove_parts(folder)?;
     // Opened before `init`, which may take long, so that errors of the folder are reported early.
     let log = Log::open(folder, 0)?;
     weights::initialize(session, program, recipe, options, observe)?;
-    let mut output =
-        Output { folder, lock, log, board: None, last, newest: None, best: Vec::new() };
-    output.checkpoint(&session.variables()?, &progress, &mut |_| {})?;
-    Ok((progress, Some(output)))
+    let output = Output { folder, lock, log, board: None, last, newest: None, best: Vec::new() };
+    Ok(Begun { progress, output: Some(output), from: None })
 }
 
-/// Loads the session's variables and the progress of the run from the newest undamaged
-/// checkpoint.
+/// Opens the newest undamaged checkpoint of a run.
 fn resume<'a>(
-    session: &mut Session,
     folder: &'a Path,
     fingerprint: u64,
     last: u64,
     observe: &mut dyn FnMut(Event<'_>),
-) -> Result<(Progress, Option<Output<'a>>), TrainError> {
+) -> Result<Begun<'a>, TrainError> {
     let nothing = || {
         diagnostic!("there is no checkpoint in `{}` to resume from", folder.display())
             .help("start a run there without `--resume`")
@@ -71,24 +79,26 @@ fn resume<'a>(
         return Err(nothing().into());
     }
     let lock = Lock::take(folder)?;
-    let found = checkpoint::read(folder)?.ok_or_else(nothing)?;
-    if found.progress.fingerprint != fingerprint {
-        return Err(mismatch(folder, found.progress.fingerprint, fingerprint).into());
+    let Newest { opened, path: newest, damaged } =
+        checkpoint::newest(folder)?.ok_or_else(nothing)?;
+    let progress = opened.progress.clone();
+    if progress.fingerprint != fingerprint {
+        return Err(mismatch(folder, progress.fingerprint, fingerprint).into());
     }
     checkpoint::remove_temporary(folder)?;
-    let log = Log::open(folder, found.progress.step)?;
-    for (path, error) in &found.damaged {
+    checkpoint::remove_parts(folder)?;
+    let log = Log::open(folder, progress.step)?;
+    for (path, error) in &damaged {
         let aside = checkpoint::set_aside(path)?;
         let why = error.message.as_str();
-        observe(Event::Damaged { path, aside: &aside, why, from: &found.path });
+        observe(Event::Damaged { path, aside: &aside, why, from: &newest });
     }
     // The process may have been killed between writing a checkpoint and removing the oldest.
-    checkpoint::remove_old(folder, &found.progress, last)?;
-    session.set_variables(&found.variables)?;
-    let newest = Some((found.progress.step, found.path));
-    let best = found.progress.watch.best_steps();
+    checkpoint::remove_old(folder, &progress, last)?;
+    let best = progress.watch.best_steps();
+    let newest = Some((progress.step, newest));
     let output = Output { folder, lock, log, board: None, last, newest, best };
-    Ok((found.progress, Some(output)))
+    Ok(Begun { progress, output: Some(output), from: Some(opened) })
 }
 
 /// Checksum of all that a run depends on: of program and recipe in the upper half, of the data
@@ -171,25 +181,31 @@ impl Output<'_> {
         self.board.as_mut().map_or(Ok(()), |board| board.observe(event))
     }
 
-    /// Writes a checkpoint of all variables.
+    /// Checks that the folder is still there.
+    pub(super) fn check(&self) -> Result<()> {
+        self.lock.check()
+    }
+
+    /// Writes the log to the disk, as it has to be before a checkpoint is complete.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.log.flush()
+    }
+
+    /// Writes a checkpoint by `write`, which gets the folder, the progress and the number of newest
+    /// checkpoints that are kept.
     pub(super) fn checkpoint(
         &mut self,
-        variables: &Arrays,
         progress: &Progress,
         observe: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), TrainError> {
-        self.lock.check()?;
-        let _span = tracing::debug_span!("checkpoint", number = progress.step).entered();
-        if let Some((name, _)) = variables.iter().find(|(_, value)| has_nan(value)) {
-            let what = format!("variable `{name}` has a NaN after step {}", progress.step);
-            return Err(diverged(what, super::ADVICE.into(), Some(self)));
-        }
-        self.log.flush()?;
+        write: impl FnOnce(&Path, &Progress, u64) -> Result<PathBuf>,
+    ) -> Result<()> {
         let watch = Watch { previous: self.best.clone(), ..progress.watch.clone() };
         let written = Progress { watch, ..progress.clone() };
-        let path = checkpoint::write(self.folder, variables, &written, self.last)?;
+        let path = write(self.folder, &written, self.last)?;
         self.best = written.watch.best_steps();
-        observe(Event::Checkpoint { step: progress.step, path: &path });
+        if progress.step > 0 {
+            observe(Event::Checkpoint { step: progress.step, path: &path });
+        }
         self.newest = Some((progress.step, path));
         Ok(())
     }
@@ -197,36 +213,5 @@ impl Output<'_> {
     /// The newest checkpoint.
     pub(super) fn newest(&self) -> Option<&Path> {
         self.newest.as_ref().map(|(_, path)| path.as_path())
-    }
-
-    /// Writes the trained model. `variables` are those after the last step.
-    pub(super) fn weights(
-        &self,
-        variables: Arrays,
-        program: &Program,
-        recipe: &Recipe,
-        progress: &Progress,
-    ) -> Result<()> {
-        self.lock.check()?;
-        let wanted = weights::of_model(program, recipe);
-        let mut variables = match (recipe.monitoring.kept.weights, progress.watch.best.first()) {
-            (FinalWeights::Best, Some((step, _))) => checkpoint::variables(self.folder, *step)?,
-            (FinalWeights::Best, None) | (FinalWeights::Last, _) => variables,
-        };
-        if !wanted.is_empty() {
-            variables.retain(|name, _| wanted.contains(name.as_str()));
-        }
-        let variables = variables.iter().map(|(name, value)| (name.as_str(), value));
-        safetensors::write(self.folder.join(WEIGHTS), variables)
-    }
-}
-
-fn has_nan(literal: &Literal) -> bool {
-    match literal {
-        Literal::F32(a) => a.iter().any(|v| v.is_nan()),
-        Literal::F64(a) => a.iter().any(|v| v.is_nan()),
-        Literal::F16(a) => a.iter().any(|v| v.is_nan()),
-        Literal::BF16(a) => a.iter().any(|v| v.is_nan()),
-        _ => false,
     }
 }

@@ -38,7 +38,7 @@
 //! **On several ranks.** Processes may share each batch ([`Options::world`]). The recipe says into
 //! how many microbatches a batch is divided, which decides the bits; the number of ranks does not.
 //! They may store variables in parts ([`Options::sharding`]), and share products
-//! ([`Options::tensor`]).
+//! ([`Options::tensor`]). Each writes its parts of a checkpoint then.
 //!
 //! **Monitored.** A run may have several evaluation sets, end early, and keep the checkpoints with
 //! the best metric ([`Monitoring`](crate::recipe::Monitoring)).
@@ -63,7 +63,9 @@ pub mod log;
 mod metrics;
 mod ranks;
 mod run;
+mod save;
 mod shards;
+mod start;
 mod watch;
 mod weights;
 
@@ -129,16 +131,19 @@ pub struct Options<'a> {
     /// [`Stopped`](TrainError::Stopped).
     pub stop: Option<&'a AtomicBool>,
     /// The ranks that share each batch, as seen by one of them; its session joins them. All ranks
-    /// call [`train`] with the same program, recipe, data and options. Rank 0 alone has the folder,
-    /// and calls `observe`.
+    /// call [`train`] with the same program, recipe, data and options. Rank 0 has the folder, and
+    /// alone calls `observe`. Other ranks write to the folder if they store variables in parts.
     pub world: Option<&'a Communicator>,
     /// What the ranks store in parts. It changes no bits. At the end the session of a rank has its
-    /// parts; checkpoints and weights are whole.
+    /// parts, and the weights are whole.
     pub sharding: Sharding,
     /// Groups of T neighbouring ranks have the same part of each batch, and share its products.
     /// T decides the bits; [`TensorParallel`] has the rules. At the end the session of a rank has
-    /// its parts; checkpoints and weights are whole.
+    /// its parts, and the weights are whole.
     pub tensor: Option<&'a TensorParallel>,
+    /// Rank 0 collects variables that are stored in parts, and writes whole checkpoints. Otherwise
+    /// each rank writes [its parts](crate::data::parts), to a folder that all ranks have to see.
+    pub whole_checkpoints: bool,
 }
 
 impl fmt::Debug for Options<'_> {

@@ -6,7 +6,8 @@
 //!
 //! - Rank 0 has the folder, the log and the caller's observer. It initialises the variables or
 //!   reads them from a checkpoint, and sends them and the progress to the others. So the ranks need
-//!   no folder in common, and a run may go on with another number of ranks.
+//!   no folder in common, and a run may go on with another number of ranks. If they store variables
+//!   in parts, each reads and writes its parts of a checkpoint, in a [common folder](super::start).
 //! - Losses, metrics and early stopping are computed from the same values on all ranks, and so are
 //!   decisions that follow from them. What ends a run otherwise, a signal or an observer, is known
 //!   to one rank. The ranks tell each other before each step.
@@ -14,6 +15,7 @@
 
 use super::checkpoint::{self, Progress};
 use super::{Options, TrainError};
+use crate::data::Arrays;
 use crate::recipe::Recipe;
 use crate::session::Session;
 use std::fmt;
@@ -139,24 +141,48 @@ impl<'a> Ranks<'a> {
 
     /// Gives all ranks the variables and the progress of rank 0.
     pub fn begin_alike(&self, session: &mut Session, progress: &mut Progress) -> Result<()> {
-        let Some(world) = self.world else { return Ok(()) };
+        if self.world.is_none() {
+            return Ok(());
+        }
         let own = match self.is_first() {
-            true => checkpoint::to_bytes(&session.variables()?, progress)?,
-            false => vec![],
+            true => session.variables()?,
+            false => Arrays::new(),
         };
-        let len = world.broadcast(0, if self.is_first() { length(&own) } else { vec![] }, 8);
-        let len = <[u8; 8]>::try_from(len.map_err(failed)?).expect("eight bytes were asked for");
-        let all = world.broadcast(0, own, u64::from_le_bytes(len) as usize).map_err(failed)?;
-        if !self.is_first() {
-            let (variables, found) = checkpoint::from_bytes(&all)?;
+        if let Some(variables) = self.alike(&own, progress)? {
             session.set_variables(&variables)?;
-            if found.fingerprint != progress.fingerprint {
-                return Err(Diagnostic::new("this rank has another program, recipe or data")
-                    .help("start all ranks with the same files and options"));
-            }
-            *progress = found;
         }
         Ok(())
+    }
+
+    /// Gives all ranks the progress of rank 0, and other ranks than this the variables that it
+    /// gives.
+    ///
+    /// Error: this rank has another program, recipe or data.
+    pub fn alike(&self, variables: &Arrays, progress: &mut Progress) -> Result<Option<Arrays>> {
+        let own = match self.is_first() {
+            true => checkpoint::to_bytes(variables, progress)?,
+            false => vec![],
+        };
+        let all = self.broadcast(own)?;
+        if self.is_first() {
+            return Ok(None);
+        }
+        let (variables, found) = checkpoint::from_bytes(&all)?;
+        if found.fingerprint != progress.fingerprint {
+            return Err(Diagnostic::new("this rank has another program, recipe or data")
+                .help("start all ranks with the same files and options"));
+        }
+        *progress = found;
+        Ok(Some(variables))
+    }
+
+    /// The bytes of rank 0, which other ranks do not know.
+    pub fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>> {
+        let Some(world) = self.world else { return Ok(own) };
+        let count = if self.is_first() { length(&own) } else { vec![] };
+        let count = world.broadcast(0, count, 8).map_err(failed)?;
+        let count = <[u8; 8]>::try_from(count).expect("eight bytes were asked for");
+        world.broadcast(0, own, u64::from_le_bytes(count) as usize).map_err(failed)
     }
 
     /// The result of this rank, if no rank has failed. Else this rank's error, or that of the first
@@ -188,7 +214,7 @@ impl<'a> Ranks<'a> {
     }
 
     /// The bytes of all ranks.
-    fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+    pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let Some(world) = self.world else { return Ok(vec![own]) };
         let lengths = world.all_gather(length(&own)).map_err(failed)?;
         let lengths: Vec<usize> = lengths

@@ -6,19 +6,25 @@
 //! variables is rewritten for them ([`TensorSplits`], [`Shards`]), evaluations included. A variable
 //! may be divided by both: the ranks with equal parts of tensor parallelism divide these.
 //!
-//! What leaves the run is whole: rank 0 receives the parts of the others and writes checkpoints and
-//! weights as a run on one rank does. So a run goes on with another number of ranks, or divided
-//! otherwise. Rank 0 has memory for all variables while it writes.
+//! What leaves the run is whole: weights, which rank 0 collects one by one from the parts of the
+//! others, and by its contents a checkpoint, of which each rank writes its parts. So a run goes on
+//! with another number of ranks, or divided otherwise.
 
 use super::Options;
 use super::functions::Function;
 use super::ranks::{Ranks, failed};
 use crate::data::Arrays;
+use crate::data::bytes::little_endian;
+use crate::data::parts::region::{Division, Grid, Region, copy};
+use crate::data::source::ArrayType;
 use crate::session::Session;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use wengert_compiler::ranks::{Shards, Split, TensorSplits};
-use wengert_core::{Literal, Result, graph};
+use wengert_compiler::ranks::{Shards, TensorSplits};
+use wengert_core::{Literal, Result, TensorType, diagnostic, graph};
+
+/// Variables after each other are sent with so many tags.
+const TAGS: u32 = 1 << 10;
 
 /// How the ranks of a run store variables. By default every rank has all.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +57,11 @@ impl<'a> Stored<'a> {
         Ok(Stored { shards: Arc::new(shards), ..stored })
     }
 
+    /// All ranks have all variables.
+    pub fn replicated(ranks: Ranks<'a>) -> Self {
+        Stored { ranks, ..Stored::default() }
+    }
+
     /// Whether variables are divided.
     pub fn is_divided(&self) -> bool {
         self.splits.is_some() || !self.shards.is_empty()
@@ -69,121 +80,117 @@ impl<'a> Stored<'a> {
         self.shards.apply(function)
     }
 
-    /// The division of a variable among the ranks that share products, and that of their parts.
-    fn divisions(&self, name: &str) -> [Option<Split>; 2] {
-        let split = self.splits.as_ref().and_then(|splits| splits.split(name));
-        [split, self.shards.axis(name).map(Split::from)]
+    /// The ranks that divide variables.
+    pub fn grid(&self) -> Grid {
+        Grid { tensor: self.ranks.tensor(), data: self.ranks.count() }
     }
 
-    /// Leaves this rank's parts in the session, which has all variables whole.
-    pub fn divide(&self, session: &mut Session) -> Result<()> {
-        if !self.is_divided() {
-            return Ok(());
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.ranks.rank() * self.ranks.tensor() + self.ranks.tensor_rank()
+    }
+
+    /// How a variable is divided.
+    pub fn division(&self, name: &str) -> Division {
+        let tensor = self.splits.as_ref().and_then(|splits| splits.split(name));
+        Division { tensor, data: self.shards.axis(name) }
+    }
+
+    /// The part of a variable that this rank stores.
+    ///
+    /// Error: the variable has another shape than in the training step, and does not fall into
+    /// parts.
+    pub fn region(&self, name: &str, shape: &[usize]) -> Result<Region> {
+        let found = self.division(name).region(shape, self.grid(), self.rank());
+        found.ok_or_else(|| {
+            diagnostic!("variable `{name}` of shape {shape:?} does not fall into parts")
+                .help("it has another shape in the training step: a variable has one type")
+        })
+    }
+
+    /// The part of a variable that this rank stores.
+    pub fn part(&self, name: &str, whole: &Literal) -> Result<Literal> {
+        if self.division(name).is_whole() {
+            return Ok(whole.clone());
         }
-        let ranks = self.ranks;
-        let mut variables = session.variables()?;
-        for (name, value) in &mut variables {
-            let [split, shard] = self.divisions(name);
-            if let Some(split) = split {
-                *value = part(value, split, ranks.tensor_rank(), ranks.tensor())?;
-            }
-            if let Some(shard) = shard {
-                *value = part(value, shard, ranks.rank(), ranks.count())?;
+        let region = self.region(name, whole.shape())?;
+        let shape = region.shape();
+        let size = whole.dtype().size();
+        let mut bytes = vec![0; shape.iter().product::<usize>() * size];
+        let all = Region::whole(whole.shape());
+        copy(&mut bytes, &region, &little_endian(whole), &all, size);
+        Literal::from_bytes(whole.dtype(), &shape, &bytes)
+    }
+
+    /// The types of all variables, as they are whole.
+    pub fn types(&self, session: &Session) -> BTreeMap<String, ArrayType> {
+        let whole = |(name, ty): (String, TensorType)| {
+            let part = ty.extents().expect("the types of variables have no dimension variables");
+            let shape = self.division(&name).whole(&part, self.grid());
+            (name, ArrayType { dtype: ty.dtype, shape })
+        };
+        session.variable_types().into_iter().map(whole).collect()
+    }
+
+    /// Gives rank 0 these variables one after another, whole. Other ranks take nothing. All ranks
+    /// call this together, with the same names in the same order.
+    pub fn each_whole(
+        &self,
+        session: &Session,
+        names: &[&str],
+        take: &mut dyn FnMut(&str, &Literal),
+    ) -> Result<()> {
+        for (number, name) in names.iter().enumerate() {
+            let division = self.division(name);
+            if !division.is_whole() {
+                let value = session.variable(name)?;
+                let tag = number as u32 % TAGS;
+                if let Some(whole) = self.collected(division, &value, tag)? {
+                    take(name, &whole);
+                }
+            } else if self.ranks.is_first() {
+                take(name, &session.variable(name)?);
             }
         }
-        session.set_variables(&variables)
+        Ok(())
+    }
+
+    /// A divided variable on rank 0, from the parts of all ranks.
+    fn collected(&self, division: Division, own: &Literal, tag: u32) -> Result<Option<Literal>> {
+        let world = self.ranks.world().expect("variables are divided among several ranks");
+        let (grid, rank) = (self.grid(), self.rank());
+        let part = own.to_bytes();
+        if rank > 0 {
+            if division.is_first(grid, rank) {
+                world.send(0, tag, part).map_err(failed)?;
+            }
+            return Ok(None);
+        }
+        let (shape, len) = (division.whole(own.shape(), grid), part.len());
+        let (whole, size) = (Region::whole(&shape), own.dtype().size());
+        let mut bytes = vec![0; shape.iter().product::<usize>() * size];
+        for rank in (0..grid.ranks()).filter(|rank| division.is_first(grid, *rank)) {
+            let received = match rank {
+                0 => None,
+                rank => Some(world.receive(rank, tag, len).map_err(failed)?),
+            };
+            let region = division.region(&shape, grid, rank).expect("a rank has such a part");
+            copy(&mut bytes, &whole, received.as_ref().unwrap_or(&part), &region, size);
+        }
+        Literal::from_bytes(own.dtype(), &shape, &bytes).map(Some)
     }
 
     /// All variables, whole, on rank 0; none on other ranks. All ranks call this together.
     pub fn whole(&self, session: &Session) -> Result<Option<Arrays>> {
-        let (ranks, first) = (self.ranks, self.ranks.is_first());
+        let first = self.ranks.is_first();
         if !self.is_divided() {
             return first.then(|| session.variables()).transpose();
         }
-        let world = ranks.world().expect("variables are divided among several ranks");
-        let mut variables = session.variables()?;
-        for (number, (name, value)) in variables.iter_mut().enumerate() {
-            let [split, shard] = self.divisions(name);
-            let (tag, own) = (number as u32, value.to_bytes());
-            let has_part = |rank: usize| {
-                let [data, tensor] = [rank / ranks.tensor(), rank % ranks.tensor()];
-                (split.is_some() || tensor == 0) && (shard.is_some() || data == 0)
-            };
-            if !first {
-                if has_part(world.rank()) {
-                    world.send(0, tag, own).map_err(failed)?;
-                }
-                continue;
-            }
-            let (ty, len) = (value.ty(), own.len());
-            let shape = ty.extents().expect("a literal has extents");
-            // The parts along `data`, for each part of tensor parallelism.
-            let mut parts: Vec<Vec<Literal>> = vec![vec![]; ranks.tensor()];
-            for rank in (0..world.size()).filter(|rank| has_part(*rank)) {
-                let bytes = match rank {
-                    0 => own.clone(),
-                    rank => world.receive(rank, tag, len).map_err(failed)?,
-                };
-                let part = Literal::from_bytes(ty.dtype, &shape, &bytes)?;
-                parts[rank % ranks.tensor()].push(part);
-            }
-            let joined = parts.into_iter().filter(|parts| !parts.is_empty());
-            let joined = joined.map(|parts| joined_along(shard, parts));
-            *value = joined_along(split, joined.collect::<Result<Vec<Literal>>>()?)?;
-        }
-        Ok(first.then_some(variables))
-    }
-}
-
-/// Number of rows that a divided axis has, with its blocks.
-fn rows(x: &Literal, split: Split) -> usize {
-    x.shape()[..split.axis].iter().product::<usize>() * split.blocks
-}
-
-/// Part `rank` of `ranks`.
-fn part(x: &Literal, split: Split, rank: usize, ranks: usize) -> Result<Literal> {
-    let all = x.to_bytes();
-    let rows = rows(x, split);
-    let size = all.len() / rows / ranks;
-    let of_row = |row: usize| &all[(row * ranks + rank) * size..][..size];
-    let bytes: Vec<u8> = (0..rows).flat_map(of_row).copied().collect();
-    let mut shape = x.shape().to_vec();
-    shape[split.axis] /= ranks;
-    Literal::from_bytes(x.dtype(), &shape, &bytes)
-}
-
-/// The tensor of these parts; the only one, if it is not divided.
-fn joined_along(split: Option<Split>, mut parts: Vec<Literal>) -> Result<Literal> {
-    let Some(split) = split else { return Ok(parts.swap_remove(0)) };
-    let rows = rows(&parts[0], split);
-    let all: Vec<_> = parts.iter().map(Literal::to_bytes).collect();
-    let size = all[0].len() / rows;
-    let of_row = |row: usize| all.iter().flat_map(move |part| &part[row * size..][..size]);
-    let bytes: Vec<u8> = (0..rows).flat_map(of_row).copied().collect();
-    let mut shape = parts[0].shape().to_vec();
-    shape[split.axis] *= parts.len();
-    Literal::from_bytes(parts[0].dtype(), &shape, &bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{joined_along, part};
-    use wengert_compiler::ranks::Split;
-    use wengert_core::Literal;
-
-    #[test]
-    fn parts_along_each_axis_make_the_whole() {
-        let x = Literal::from_vec(&[4, 6, 2], (0..48).collect::<Vec<i32>>()).unwrap();
-        assert_eq!(
-            part(&x, 1.into(), 1, 3).unwrap().to_bytes()[..16],
-            Literal::from_vec(&[4], vec![4, 5, 6, 7]).unwrap().to_bytes()[..]
-        );
-        for (axis, blocks, ranks) in
-            [(0, 1, 2), (0, 1, 4), (1, 1, 3), (1, 3, 2), (1, 2, 3), (2, 1, 2)]
-        {
-            let split = Split { axis, blocks };
-            let parts = (0..ranks).map(|rank| part(&x, split, rank, ranks).unwrap());
-            assert_eq!(joined_along(Some(split), parts.collect()).unwrap(), x);
-        }
+        let (types, mut all) = (session.variable_types(), Arrays::new());
+        let names: Vec<&str> = types.keys().map(String::as_str).collect();
+        self.each_whole(session, &names, &mut |name, value| {
+            all.insert(name.into(), value.clone());
+        })?;
+        Ok(first.then_some(all))
     }
 }

@@ -4,6 +4,7 @@
 mod faults;
 mod find_rate;
 mod monitoring;
+mod parts;
 mod ranks;
 mod scaled;
 mod shards;

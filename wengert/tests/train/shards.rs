@@ -1,5 +1,5 @@
-//! Ranks that store variables in parts: they have the bits of one rank, and write its files. Ranks
-//! that share products do so for any number of their groups.
+//! Ranks that store variables in parts: they have the bits of one rank, and write its files, if
+//! checkpoints are whole. Ranks that share products do so for any number of their groups.
 
 use super::{contents, data, recipe};
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Model {
 }
 
 /// A step of AdamW, of a gradient that is clipped on request.
-fn program(clips: bool) -> Program {
+pub fn program(clips: bool) -> Program {
     let x = || TensorType::new(DType::F32, [Dim::from("B"), Dim::from(3usize)]);
     let y = || TensorType::new(DType::F32, [Dim::from("B")]);
     let mut program = Program::new();
@@ -59,7 +59,7 @@ fn program(clips: bool) -> Program {
     program
 }
 
-fn divided(steps: u64) -> Recipe {
+pub fn divided(steps: u64) -> Recipe {
     let mut recipe = recipe();
     recipe.microbatches = 4;
     recipe.batches.last = LastBatch::Drop;
@@ -69,16 +69,18 @@ fn divided(steps: u64) -> Recipe {
 
 /// What a run is.
 #[derive(Clone, Copy)]
-struct Case<'a> {
-    program: &'a Program,
-    sharding: Sharding,
-    tensor: Option<&'a TensorParallel>,
-    ranks: usize,
-    steps: u64,
-    folder: &'a Path,
-    resume: bool,
+pub struct Case<'a> {
+    pub program: &'a Program,
+    pub sharding: Sharding,
+    pub tensor: Option<&'a TensorParallel>,
+    pub ranks: usize,
+    pub steps: u64,
+    pub folder: &'a Path,
+    pub resume: bool,
     /// The observer ends the run after this step.
-    stop_after: Option<u64>,
+    pub stop_after: Option<u64>,
+    /// Whether rank 0 writes whole checkpoints.
+    pub whole: bool,
 }
 
 impl Case<'_> {
@@ -92,6 +94,7 @@ impl Case<'_> {
             sharding: self.sharding,
             tensor: self.tensor,
             tensorboard: Some(TensorBoard::default()),
+            whole_checkpoints: self.whole,
             ..Options::default()
         };
         let (recipe, data) = (divided(self.steps), data());
@@ -105,7 +108,7 @@ impl Case<'_> {
     }
 
     /// The variables of each rank at the end.
-    fn run(&self) -> Vec<Arrays> {
+    pub fn run(&self) -> Vec<Arrays> {
         let timeout = Duration::from_secs(60);
         let options = wengert::transport::Options { timeout, ..Default::default() };
         let world = shared::threads(self.ranks, &options).unwrap();
@@ -120,7 +123,7 @@ impl Case<'_> {
 }
 
 /// The files of a run but for the event file, whose name and events have times.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+pub fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = contents(folder);
     files.retain(|(name, _)| !name.contains("tfevents"));
     files
@@ -143,6 +146,7 @@ fn shards_change_no_file() {
             folder: folder.path(),
             resume: false,
             stop_after: None,
+            whole: true,
         };
         alone.run();
         let wanted = files(folder.path());
@@ -197,6 +201,7 @@ fn an_observer_ends_the_run_on_all_ranks() {
             folder: folder_path,
             resume: false,
             stop_after,
+            whole: true,
         };
         case.run();
         files(folder.path())
@@ -207,7 +212,7 @@ fn an_observer_ends_the_run_on_all_ranks() {
 }
 
 /// A layer by columns, and the next by rows.
-fn tensor(ranks: usize) -> TensorParallel {
+pub fn tensor(ranks: usize) -> TensorParallel {
     let all = TensorParallel::new(ranks);
     all.split("model.hidden.weight", 1).unwrap().split("model.out.weight", 0).unwrap()
 }
@@ -231,6 +236,7 @@ fn groups_of_ranks_share_products() {
                 folder: folder.path(),
                 resume: *resume,
                 stop_after: None,
+                whole: true,
             };
             of_ranks = case.run();
         }
@@ -293,6 +299,7 @@ fn groups_that_do_not_fit_are_errors() {
                     folder,
                     resume: false,
                     stop_after: None,
+                    whole: true,
                 };
                 scope.spawn(move || case.on_rank(Some(&world)).unwrap_err().to_string())
             });

@@ -3,9 +3,11 @@
 use super::super::checkpoint::Progress;
 use super::super::evaluate::Evaluation;
 use super::super::metrics::Measured;
-use super::super::{Event, Report, TrainError};
+use super::super::save::Saving;
+use super::super::{Event, Report, TrainError, weights};
 use super::{Evaluated, Run, Stepped, report};
 use crate::recipe::{Cadence, EPOCH_LOSS, qualified};
+use wengert_core::Result;
 
 impl Run<'_> {
     /// Whether something is due after a step by its cadence.
@@ -31,16 +33,31 @@ impl Run<'_> {
     pub(super) fn after(&mut self, stepped: &Stepped) -> Result<bool, TrainError> {
         let histograms = self.options.tensorboard.map(|board| board.histograms);
         if histograms.is_some_and(|cadence| self.is_due(cadence, stepped)) {
-            let variables = self.stored.whole(self.session)?;
-            if let Some(board) = self.output.as_mut().and_then(|output| output.board.as_mut())
-                && let Some(variables) = variables
-            {
-                let (step, outputs) = (self.progress.step, &stepped.outputs);
-                board.distributions(step, &variables, outputs, self.program, self.recipe)?;
-            }
+            self.histograms(stepped)?;
         }
         let is_best = self.evaluate_due(stepped)?;
         Ok(is_best || self.is_due(self.recipe.checkpoint, stepped))
+    }
+
+    /// Adds the distributions of the model's variables and of the gradients to the event file.
+    fn histograms(&mut self, stepped: &Stepped) -> Result<()> {
+        let step = self.progress.step;
+        let of_model = weights::of_model(self.program, self.recipe);
+        let mut types = self.stored.types(self.session);
+        types.retain(|path, ty| {
+            ty.dtype.is_float() && (of_model.is_empty() || of_model.contains(path.as_str()))
+        });
+        let names: Vec<&str> = types.keys().map(String::as_str).collect();
+        let mut board = self.output.as_mut().and_then(|output| output.board.as_mut());
+        // Other ranks send all variables also after an error of the file.
+        let mut added = Ok(());
+        self.stored.each_whole(self.session, &names, &mut |path, value| {
+            if let (Some(board), Ok(())) = (&mut board, &added) {
+                added = board.parameter(step, path, value);
+            }
+        })?;
+        added?;
+        board.map_or(Ok(()), |board| board.gradients(step, &stepped.outputs))
     }
 
     /// Writes a checkpoint to the run's folder, unless one of this step exists.
@@ -49,11 +66,9 @@ impl Run<'_> {
         if self.checkpointed.is_none_or(|newest| newest == step) {
             return Ok(());
         }
-        if let (Some(variables), Some(output)) =
-            (self.stored.whole(self.session)?, &mut self.output)
-        {
-            output.checkpoint(&variables, &self.progress, self.observe)?;
-        }
+        let saving =
+            Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
+        saving.checkpoint(self.session, &mut self.output, &self.progress, self.observe)?;
         self.checkpointed = Some(step);
         Ok(())
     }
@@ -132,12 +147,11 @@ impl Run<'_> {
             let event = Event::EarlyStop { step, watched, waited, best, best_step };
             report(event, &mut self.output, self.observe)?;
         }
-        let variables = match self.options.folder {
-            Some(_) => self.stored.whole(self.session)?,
-            None => None,
-        };
-        if let (Some(output), Some(variables)) = (self.output, variables) {
-            output.weights(variables, self.program, self.recipe, &self.progress)?;
+        if self.options.folder.is_some() {
+            let saving =
+                Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
+            let output = self.output.as_ref();
+            saving.weights(self.session, output, self.program, self.recipe, &self.progress)?;
         }
         let mut metrics = Vec::new();
         for Evaluated { evaluation, measured, .. } in self.evaluations {

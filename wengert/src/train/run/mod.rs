@@ -17,17 +17,19 @@ use super::check_data::DataChecks;
 use super::checkpoint::Progress;
 use super::evaluate::Evaluation;
 use super::event::Recorded;
-use super::folder::{Output, begin};
+use super::folder::{Begun, Output, begin};
 use super::functions::Function;
 use super::metrics::Measured;
 use super::ranks::{Next, Ranks};
+use super::save::Saving;
 use super::shards::Stored;
-use super::{Event, Options, Report, TrainError, weights};
+use super::{Event, Options, Report, TrainError, start, weights};
 use crate::data::source::Source;
 use crate::optim::scales_loss;
 use crate::recipe::{Length, Recipe};
 use crate::session::Session;
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Scope;
@@ -47,6 +49,8 @@ pub(super) struct Run<'a> {
     observe: &'a mut (dyn FnMut(Event<'_>) + 'a),
     ranks: Ranks<'a>,
     stored: Stored<'a>,
+    /// The folder that all ranks see, if they write checkpoints in parts.
+    common: Option<&'a Path>,
     examples: Arc<Examples<'a>>,
     schedule: Schedule,
     feed: Feed<'a>,
@@ -121,29 +125,34 @@ impl<'a> Run<'a> {
             let model = weights::of_model(program, recipe);
             stored = Some(Stored::choose(ranks, options, &step, &first.inputs, &model)?);
         }
-        // Only rank 0 has a folder. An error there is one everywhere.
-        let own = match ranks.is_first() {
-            true => options,
-            false => Options { folder: None, tensorboard: None, ..options },
+        // Rank 0 has the folder. An error there is one everywhere.
+        let begun = begin(session, program, recipe, data, options, observe);
+        let Begun { mut progress, mut output, from } = ranks.all_or_none(begun)?;
+        let in_parts = !options.whole_checkpoints;
+        let in_parts = in_parts && stored.as_ref().is_some_and(Stored::is_divided);
+        let owned = output.as_ref().map(|output| output.folder);
+        let common = match in_parts {
+            true => start::common_folder(ranks, options, owned)?,
+            false => None,
         };
-        let begun = begin(session, program, recipe, data, own, observe);
-        let (mut progress, mut output) = ranks.all_or_none(begun)?;
-        let alike = ranks.begin_alike(session, &mut progress);
-        ranks.all_or_none(alike.map_err(TrainError::from))?;
+        start::variables(session, ranks, stored.as_ref(), &mut progress, from, common)?;
         if let Some(stored) = &stored {
-            let divided = stored.divide(session);
-            ranks.all_or_none(divided.map_err(TrainError::from))?;
             step.store(stored);
             evaluations.iter_mut().for_each(|evaluation| evaluation.store(stored));
         }
-        let stored = stored.unwrap_or_default();
+        let stored = stored.unwrap_or_else(|| Stored::replicated(ranks));
         let evaluations = evaluations.into_iter().map(|evaluation| Evaluated {
             evaluation,
             measured: Measured::default(),
             after: None,
         });
         let resumed_at = progress.step;
-        if let (Some(_), Some(output)) = (own.tensorboard, &mut output) {
+        if options.folder.is_some() && !options.resume {
+            let saving = Saving { ranks, stored: &stored, common };
+            let written = saving.checkpoint(session, &mut output, &progress, observe);
+            ranks.all_or_none(written)?;
+        }
+        if let (Some(_), Some(output)) = (options.tensorboard, &mut output) {
             output.board = Some(Board::open(output.folder, program, recipe, resumed_at)?);
         }
         if progress.step > total {
@@ -164,6 +173,7 @@ impl<'a> Run<'a> {
             observe,
             ranks,
             stored,
+            common,
             examples,
             schedule,
             feed,

@@ -1,51 +1,45 @@
 //! Checkpoints: the state of a training run.
 //!
-//! A checkpoint is one safetensors file, `checkpoint-STEP.safetensors`. It holds every variable
-//! of the session by key path and the progress of the run, under names that are no key paths
-//! (they begin with a slash). Nothing else is needed: the order of examples and the keys of
-//! random numbers follow from the recipe and the number of the step.
+//! A checkpoint holds every variable of the session by key path and the progress of the run, under
+//! names that are no key paths (they begin with a slash). Nothing else is needed: the order of
+//! examples and the keys of random numbers follow from the recipe and the number of the step.
 //!
-//! - **Whole or absent.** A checkpoint is written to a temporary file and renamed ([`atomic`]),
-//!   so a crash at any moment leaves the older checkpoints unchanged.
-//! - **Checked.** A checksum covers the whole file
-//!   ([`write_checked`](safetensors::write_checked)). A file without one is not accepted: damage
-//!   to it could not be detected.
+//! It is one safetensors file, `checkpoint-STEP.safetensors`, or, where ranks store variables in
+//! parts, this file and a file for each rank that has parts of its own ([`parts`]). It has the same
+//! variables in both forms, and any number of ranks reads both.
+//!
+//! - **Whole or absent.** A file is written to a temporary file and renamed ([`atomic`]), and
+//!   `checkpoint-STEP.safetensors` is the last one. So a crash at any moment leaves the older
+//!   checkpoints unchanged. It is the first one that is removed. Parts without it are removed when
+//!   a run begins or resumes.
+//! - **Checked.** A checksum covers each whole file
+//!   ([`write_checked`](safetensors::write_checked)), and the parts are listed with theirs. A file
+//!   without one is not accepted: damage to it could not be detected.
 //! - **The last ones are kept**, two unless the recipe says otherwise
 //!   ([`Kept`](crate::recipe::Kept)), and those with the best watched numbers. Others are removed
-//!   once the new one is on the disk. If the newest is damaged, the run resumes from the one
-//!   before; the steps between are computed again, to the same bits. What was among the best when
-//!   the one before was written is kept until the next checkpoint, so that such a run finds it.
+//!   once the new one is on the disk. If the newest is damaged, or one of its parts, the run resumes
+//!   from the one before; the steps between are computed again, to the same bits. What was among
+//!   the best when the one before was written is kept until the next checkpoint, so that such a run
+//!   finds it.
 
-use super::watch::Watch;
+mod progress;
+mod read;
+
 use crate::atomic;
-use crate::data::map::Map;
+use crate::data::parts;
+use crate::data::parts::index::{Index, PREFIX, SUFFIX, step_of_part};
 use crate::data::{Arrays, safetensors};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use wengert_core::{Diagnostic, Literal, Result, diagnostic};
+use wengert_core::{Literal, Result, diagnostic};
 
-/// The progress of a run.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Progress {
-    /// Steps done.
-    pub step: u64,
-    /// Sum of the losses of the current epoch, each weighted by its number of examples.
-    pub epoch_loss: f64,
-    /// Number of examples seen in the current epoch.
-    pub epoch_examples: u64,
-    /// Fingerprint of the program, the recipe and the data. A run resumes only with the same
-    /// ones.
-    pub fingerprint: u64,
-    /// What is remembered of the watched number.
-    pub watch: Watch,
-}
+pub use progress::Progress;
+pub(super) use read::{Newest, Opened, newest};
+pub use read::{Checkpoint, read, variables};
 
 /// File name of earlier versions, whose checkpoints have no checksum.
 const UNCHECKED: &str = "checkpoint.safetensors";
-
-const PREFIX: &str = "checkpoint-";
-const SUFFIX: &str = ".safetensors";
 
 /// The checkpoint of a run's folder after a step.
 pub fn path(folder: &Path, step: u64) -> PathBuf {
@@ -80,36 +74,58 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// The tensors that hold a progress.
-fn tensors_of(progress: &Progress) -> Vec<(&'static str, Literal)> {
-    let mut tensors = vec![
-        ("/step", Literal::from(progress.step)),
-        ("/epoch_loss", Literal::from(progress.epoch_loss)),
-        ("/epoch_examples", Literal::from(progress.epoch_examples)),
-        ("/fingerprint", Literal::from(progress.fingerprint)),
-    ];
-    tensors.extend(progress.watch.to_arrays());
-    tensors
+/// The parts of checkpoints in a run's folder, with their steps.
+fn list_parts(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let step = |path: &Path| step_of_part(path.file_name()?.to_str()?);
+    let all = atomic::entries("read", folder)?.into_iter();
+    Ok(all.filter_map(|path| Some((step(&path)?, path))).collect())
 }
 
-/// The contents of a checkpoint.
+/// The contents of a whole checkpoint.
 pub(super) fn to_bytes(variables: &Arrays, progress: &Progress) -> Result<Vec<u8>> {
-    let extra = tensors_of(progress);
+    let extra = progress.to_arrays();
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
     safetensors::to_bytes_checked(
         variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
     )
 }
 
-/// Writes the checkpoint of a step, then [removes](remove_old) old ones.
+/// The variables and the progress of a whole checkpoint's contents.
+pub(super) fn from_bytes(bytes: &[u8]) -> Result<(Arrays, Progress)> {
+    let mut arrays = safetensors::parse_checked(bytes)?;
+    let progress = Progress::take(&mut arrays)?;
+    Ok((arrays, progress))
+}
+
+/// Writes the checkpoint of a step, whole, then [removes](remove_old) old ones.
 pub fn write(folder: &Path, variables: &Arrays, progress: &Progress, last: u64) -> Result<PathBuf> {
-    let extra = tensors_of(progress);
+    write_with(folder, variables, &[], progress, last)
+}
+
+/// Writes the checkpoint of a step whose parts are on the disk, then [removes](remove_old) old
+/// ones. `variables` are those that are not divided.
+pub(super) fn write_index(
+    folder: &Path,
+    variables: &Arrays,
+    index: &Index,
+    progress: &Progress,
+    last: u64,
+) -> Result<PathBuf> {
+    write_with(folder, variables, &[(parts::INDEX, index.to_literal())], progress, last)
+}
+
+fn write_with(
+    folder: &Path,
+    variables: &Arrays,
+    more: &[(&str, Literal)],
+    progress: &Progress,
+    last: u64,
+) -> Result<PathBuf> {
+    let extra = progress.to_arrays();
     let path = path(folder, progress.step);
     let variables = variables.iter().map(|(name, literal)| (name.as_str(), literal));
-    safetensors::write_checked(
-        &path,
-        variables.chain(extra.iter().map(|(name, literal)| (*name, literal))),
-    )?;
+    let extra = extra.iter().chain(more).map(|(name, literal)| (*name, literal));
+    safetensors::write_checked(&path, variables.chain(extra))?;
     remove_old(folder, progress, last)?;
     Ok(path)
 }
@@ -118,87 +134,46 @@ pub fn write(folder: &Path, variables: &Arrays, progress: &Progress, last: u64) 
 pub fn remove_old(folder: &Path, progress: &Progress, last: u64) -> Result<()> {
     let last = usize::try_from(last).unwrap_or(usize::MAX);
     let old = list(folder)?.into_iter().skip(last);
-    for (_, old) in old.filter(|(step, _)| !progress.watch.keeps(*step)) {
-        fs::remove_file(&old).map_err(|error| atomic::cannot("remove", &old, &error))?;
+    let old: Vec<_> = old.filter(|(step, _)| !progress.watch.keeps(*step)).collect();
+    for (_, path) in &old {
+        fs::remove_file(path).map_err(|error| atomic::cannot("remove", path, &error))?;
+    }
+    if old.is_empty() {
+        return Ok(());
+    }
+    remove_parts(folder)
+}
+
+/// Removes the parts of checkpoints that do not exist: they were not completed, or are removed.
+pub(super) fn remove_parts(folder: &Path) -> Result<()> {
+    let kept = list(folder)?;
+    let parts = list_parts(folder)?.into_iter();
+    let parts: Vec<_> =
+        parts.filter(|(step, _)| kept.iter().all(|(kept, _)| kept != step)).collect();
+    if !parts.is_empty() {
+        // The removal of an index is on the disk before that of its parts.
+        atomic::sync_folder(folder).map_err(|error| atomic::cannot("tidy", folder, &error))?;
+    }
+    for (_, path) in parts {
+        fs::remove_file(&path).map_err(|error| atomic::cannot("remove", &path, &error))?;
     }
     Ok(())
 }
 
-/// A checkpoint that was read.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Checkpoint {
-    /// Every variable.
-    pub variables: Arrays,
-    /// The progress of the run.
-    pub progress: Progress,
-    /// The file.
-    pub path: PathBuf,
-    /// Newer checkpoints that are damaged, with their errors.
-    pub damaged: Vec<(PathBuf, Diagnostic)>,
-}
-
-/// Reads the newest undamaged checkpoint of a run's folder; `None` if there is no checkpoint.
-///
-/// Errors: a file cannot be read (that is not damage); every checkpoint is damaged.
-pub fn read(folder: &Path) -> Result<Option<Checkpoint>> {
-    let mut damaged: Vec<(PathBuf, Diagnostic)> = Vec::new();
-    for (step, path) in list(folder)? {
-        let contents = Map::open(&path)?;
-        match parse(&contents, step) {
-            Ok((variables, progress)) => {
-                return Ok(Some(Checkpoint { variables, progress, path, damaged }));
-            }
-            Err(error) => damaged.push((path, error)),
-        }
-    }
-    if damaged.is_empty() {
-        return Ok(None);
-    }
-    let list =
-        damaged.iter().map(|(path, error)| format!("`{}`: {}", path.display(), error.message));
-    Err(diagnostic!("every checkpoint is damaged: {}", list.collect::<Vec<_>>().join("; "))
-        .help("restore one of the files, or begin a run in another folder"))
-}
-
-/// The variables of the checkpoint of a step.
-pub fn variables(folder: &Path, step: u64) -> Result<Arrays> {
-    let path = path(folder, step);
-    let (variables, _) = parse(&Map::open(&path)?, step)
-        .map_err(|error| error.context(format_args!("`{}`", path.display())))?;
-    Ok(variables)
-}
-
-/// The contents of a checkpoint after step `step`.
-fn parse(bytes: &[u8], step: u64) -> Result<(Arrays, Progress)> {
-    let (arrays, progress) = from_bytes(bytes)?;
-    if progress.step != step {
-        return Err(diagnostic!("it is the checkpoint after step {}", progress.step));
-    }
-    Ok((arrays, progress))
-}
-
-/// The variables and the progress of a checkpoint's contents.
-pub(super) fn from_bytes(bytes: &[u8]) -> Result<(Arrays, Progress)> {
-    let mut arrays = safetensors::parse_checked(bytes)?;
-    let mut take = |name: &str| -> Result<Literal> {
-        let found = arrays.remove(name).filter(|literal| literal.shape().is_empty());
-        found.ok_or_else(|| diagnostic!("it is no checkpoint: it has no `{name}`"))
-    };
-    let wrong = || Diagnostic::new("it is no checkpoint of this version");
-    let whole = |literal: Literal| literal.as_slice::<u64>().map(|s| s[0]).ok_or_else(wrong);
-    let progress = Progress {
-        step: whole(take("/step")?)?,
-        epoch_loss: take("/epoch_loss")?.as_slice::<f64>().map(|s| s[0]).ok_or_else(wrong)?,
-        epoch_examples: whole(take("/epoch_examples")?)?,
-        fingerprint: whole(take("/fingerprint")?)?,
-        watch: Watch::take(&mut arrays)?,
-    };
-    Ok((arrays, progress))
-}
-
-/// Renames a damaged checkpoint, so that it does not count among those that are kept. Returns the
-/// new path.
+/// Renames a damaged checkpoint and its parts, so that they do not count among those that are kept.
+/// Returns the new path of the checkpoint.
 pub fn set_aside(path: &Path) -> Result<PathBuf> {
+    let step = path.file_name().and_then(step_of);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // The parts come first: without a checkpoint, they would be removed.
+    for (_, part) in list_parts(folder)?.into_iter().filter(|(of, _)| Some(*of) == step) {
+        rename_aside(&part)?;
+    }
+    rename_aside(path)
+}
+
+fn rename_aside(path: &Path) -> Result<PathBuf> {
     let mut name = std::ffi::OsString::from("damaged-");
     name.push(path.file_name().unwrap_or_default());
     let aside = path.with_file_name(name);
@@ -218,6 +193,7 @@ pub fn remove_temporary(folder: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::watch::Watch;
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {

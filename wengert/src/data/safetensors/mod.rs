@@ -7,20 +7,22 @@
 //! optional checksum ([`write_checked`]), so the same tensors give the same bytes. A checksum in
 //! the file is verified.
 
-use super::bytes::little_endian;
-use super::checksum;
+mod write;
+
 use super::map::Map;
+use super::parts::region::{Region, copy};
+use super::parts::{self, Parts};
 use super::source::ArrayType;
-use super::{Arrays, listed, sorted};
-use crate::format::container::Contents;
-use crate::{atomic, available_memory};
+use super::{Arrays, checksum, listed};
+use crate::available_memory;
 use ::safetensors::Dtype;
 use ::safetensors::tensor::{Metadata, TensorInfo};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType, diagnostic};
+
+pub use write::{Written, write, write_checked};
+pub(crate) use write::{Image, order, to_bytes_checked, write_each};
 
 /// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -33,47 +35,149 @@ pub struct SafetensorsFile {
     /// Offset of the data.
     start: usize,
     entries: BTreeMap<String, TensorInfo>,
+    /// The digits of its checksum, if it has one.
+    checksum: Option<String>,
+    /// The files with the other tensors, if it is the index of a checkpoint.
+    parts: Option<Parts>,
 }
 
 impl SafetensorsFile {
     /// Maps a file and checks its header: every tensor lies within the file, none overlap, no
-    /// byte is left over. Verifies the checksum, if there is one.
+    /// byte is left over. Verifies the checksum, if there is one. If the file is the index of a
+    /// [checkpoint in parts](super::parts), the parts are opened and verified, too, and its tensors
+    /// are joined when they are read.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
-        let map = Map::open(path)?;
-        let parsed = header(&map).and_then(|parsed| checksum::verify(&map).map(|_| parsed));
-        let (start, entries) =
-            parsed.map_err(|e| e.context(format_args!("cannot read `{}`", path.display())))?;
-        Ok(SafetensorsFile { path: path.to_owned(), map, start, entries })
+        let context =
+            |error: Diagnostic| error.context(format_args!("cannot read `{}`", path.display()));
+        let file = SafetensorsFile::with_parts(path, Map::open(path)?).map_err(context)?;
+        match file.damage()? {
+            Some(damage) => Err(context(damage)),
+            None => Ok(file),
+        }
+    }
+
+    /// A mapped file, and the list of its parts, if it has any. Parts are opened when they are read
+    /// or [verified](Self::damage).
+    ///
+    /// Errors do not name the file. It is damaged, or is a part itself.
+    pub(crate) fn with_parts(path: &Path, map: Map) -> Result<SafetensorsFile> {
+        let mut file = SafetensorsFile::alone(path, map)?;
+        if file.entries.contains_key(parts::PART) {
+            return Err(diagnostic!("it is a part of a checkpoint").help(
+                "give the file that lists the parts, `checkpoint-STEP.safetensors` in the same \
+                 folder",
+            ));
+        }
+        file.parts = Parts::of(&file)?;
+        Ok(file)
+    }
+
+    /// A mapped file by itself. Errors do not name the file.
+    pub(crate) fn alone(path: &Path, map: Map) -> Result<SafetensorsFile> {
+        let (start, entries) = header(&map)?;
+        let checksum = checksum::verified(&map)?.map(str::to_owned);
+        Ok(SafetensorsFile { path: path.to_owned(), map, start, entries, checksum, parts: None })
+    }
+
+    /// What is wrong with the parts of a checkpoint; none of another file. All are read.
+    ///
+    /// Error: a part cannot be read, which is no damage.
+    pub(crate) fn damage(&self) -> Result<Option<Diagnostic>> {
+        self.parts.as_ref().map_or(Ok(None), Parts::damage)
+    }
+
+    /// The digits of its checksum, if it has one.
+    pub(crate) fn checksum(&self) -> Option<&str> {
+        self.checksum.as_deref()
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn length(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Names of the tensors within this file.
+    pub(super) fn names_of_file(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
     }
 
     /// Names of the tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
+        let own = self.entries.keys().map(String::as_str).filter(|name| *name != parts::INDEX);
+        let divided = self.parts.iter().flat_map(Parts::names);
+        own.chain(divided).collect::<BTreeSet<&str>>().into_iter()
     }
 
     /// Type of the tensor `name`, without reading it.
     pub fn ty(&self, name: &str) -> Result<TensorType> {
+        let ArrayType { dtype, shape } = self.array_type(name)?;
+        Ok(TensorType::new(dtype, shape))
+    }
+
+    /// [`ty`](Self::ty) as numbers.
+    pub(crate) fn array_type(&self, name: &str) -> Result<ArrayType> {
+        if let Some(ty) = self.parts.as_ref().and_then(|parts| parts.ty(name)) {
+            return Ok(ty);
+        }
         let info = self.info(name)?;
-        Ok(TensorType::new(dtype_from(info).map_err(self.at(name))?, info.shape.iter().copied()))
+        let dtype = dtype_from(info).map_err(self.at(name))?;
+        Ok(ArrayType { dtype, shape: info.shape.clone() })
     }
 
     /// Type of the tensor `name`, and the offset of its elements in the file.
+    ///
+    /// Error: the tensor is divided into parts.
     pub(super) fn place(&self, name: &str) -> Result<(ArrayType, u64)> {
-        let info = self.info(name)?;
-        let dtype = dtype_from(info).map_err(self.at(name))?;
-        let start = (self.start + info.data_offsets.0) as u64;
-        Ok((ArrayType { dtype, shape: info.shape.clone() }, start))
+        let ty = self.array_type(name)?;
+        if self.parts.as_ref().is_some_and(|parts| parts.ty(name).is_some()) {
+            let file = self.path.display();
+            return Err(diagnostic!("`{name}` of `{file}` is divided among several files")
+                .help("rows of data are read from one file: give a file with whole arrays"));
+        }
+        Ok((ty, (self.start + self.info(name)?.data_offsets.0) as u64))
     }
 
     /// Reads the tensor `name`.
     pub fn read(&self, name: &str) -> Result<Literal> {
-        tensor(&self.map[self.start..], self.info(name)?).map_err(self.at(name))
+        match &self.parts {
+            Some(parts) if parts.ty(name).is_some() => {
+                let region = Region::whole(&self.array_type(name)?.shape);
+                parts.read(name, &region).map_err(self.at(name))
+            }
+            _ => tensor(&self.map[self.start..], self.info(name)?).map_err(self.at(name)),
+        }
+    }
+
+    /// Reads a part of the tensor `name`. No more of it is in memory.
+    pub(crate) fn read_region(&self, name: &str, region: &Region) -> Result<Literal> {
+        let ArrayType { dtype, shape } = self.array_type(name)?;
+        match &self.parts {
+            Some(parts) if parts.ty(name).is_some() => parts.read(name, region),
+            _ => {
+                let mut bytes = room(dtype, region)?;
+                let whole = Region::whole(&shape);
+                copy(&mut bytes, region, self.bytes(name)?, &whole, dtype.size());
+                Literal::from_bytes(dtype, &region.shape(), &bytes)
+            }
+        }
+        .map_err(self.at(name))
+    }
+
+    /// The bytes of the tensor `name`, which is not divided.
+    pub(super) fn bytes(&self, name: &str) -> Result<&[u8]> {
+        let (from, to) = self.info(name)?.data_offsets;
+        Ok(&self.map[self.start..][from..to])
     }
 
     /// Reads every tensor.
     pub fn read_all(&self) -> Result<Arrays> {
-        self.entries.keys().map(|name| Ok((name.clone(), self.read(name)?))).collect()
+        self.names().map(|name| Ok((name.to_owned(), self.read(name)?))).collect()
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo> {
@@ -88,6 +192,16 @@ impl SafetensorsFile {
         let what = format!("cannot read `{name}` of `{}`", self.path.display());
         move |error| error.context(&what)
     }
+}
+
+/// Zeros for a part of a tensor.
+///
+/// Error: there is not enough memory.
+pub(super) fn room(dtype: DType, region: &Region) -> Result<Vec<u8>> {
+    let shape = region.shape();
+    let bytes = shape.iter().product::<usize>() * dtype.size();
+    available_memory::check(bytes as u64, || format!("a tensor of shape {shape:?}"))?;
+    Ok(vec![0; bytes])
 }
 
 /// Start of the data, and the header's entry of every tensor; both checked against the bytes.
@@ -119,127 +233,19 @@ fn header(bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
     Ok((8 + length as usize, entries))
 }
 
-/// Writes named tensors; a repeated name is an error.
-pub fn write<'a>(
-    path: impl AsRef<Path>,
-    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
-) -> Result<()> {
-    let path = path.as_ref();
-    let tensors = sorted(path, tensors)?;
-    let image = Image::new(tensors)
-        .map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
-    atomic::write(path, |file| image.write_to(file))
-}
-
-/// [`write()`], with a checksum over the whole file, which every reader of this crate verifies.
-pub fn write_checked<'a>(
-    path: impl AsRef<Path>,
-    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
-) -> Result<()> {
-    let path = path.as_ref();
-    let tensors = sorted(path, tensors)?;
-    let image = Image::checked(tensors)
-        .map_err(|e| e.context(format_args!("cannot write `{}`", path.display())))?;
-    atomic::write(path, |file| image.write_to(file))
-}
-
-/// What [`write_checked`] writes.
-pub(crate) fn to_bytes_checked<'a>(
-    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
-) -> Result<Vec<u8>> {
-    let image = Image::checked(sorted(Path::new("memory"), tensors)?)?;
-    let mut bytes = Vec::with_capacity(image.length());
-    image.write_to(&mut bytes).map_err(|error| Diagnostic::new(error.to_string()))?;
-    Ok(bytes)
-}
-
-/// The layout of a file before it is written.
-pub(crate) struct Image<'a> {
-    header: String,
-    tensors: Vec<&'a Literal>,
-}
-
-impl<'a> Image<'a> {
-    /// Lays out tensors with distinct names, sorted by name.
-    pub(crate) fn new(tensors: Vec<(&'a str, &'a Literal)>) -> Result<Image<'a>> {
-        Image::with(tensors, None)
-    }
-
-    /// [`new`](Self::new), with a checksum.
-    fn checked(tensors: Vec<(&'a str, &'a Literal)>) -> Result<Image<'a>> {
-        let metadata = HashMap::from([(checksum::KEY.to_owned(), checksum::NO_DIGITS.to_owned())]);
-        let mut image = Image::with(tensors, Some(metadata))?;
-        let length = (image.header.len() as u64).to_le_bytes();
-        let parts = [Cow::from(&length[..]), Cow::from(image.header.as_bytes())];
-        let digits = checksum::digits(
-            parts.into_iter().chain(image.tensors.iter().map(|t| little_endian(t))),
-        );
-        image.header = image.header.replacen(checksum::NO_DIGITS, &digits, 1);
-        Ok(image)
-    }
-
-    fn with(
-        tensors: Vec<(&'a str, &'a Literal)>,
-        metadata: Option<HashMap<String, String>>,
-    ) -> Result<Image<'a>> {
-        let mut tensors: Vec<_> =
-            tensors.into_iter().map(|(name, literal)| (dtype_of(literal), name, literal)).collect();
-        // Stable: by name within a dtype.
-        tensors.sort_by_key(|(dtype, _, _)| std::cmp::Reverse(*dtype));
-        let mut offset = 0;
-        let infos = tensors
-            .iter()
-            .map(|(dtype, name, literal)| {
-                let from = offset;
-                offset += literal.len() * literal.dtype().size();
-                let info = TensorInfo {
-                    dtype: *dtype,
-                    shape: literal.shape().to_vec(),
-                    data_offsets: (from, offset),
-                };
-                (name.to_string(), info)
-            })
-            .collect();
-        let metadata =
-            Metadata::new(metadata, infos).map_err(|e| Diagnostic::new(e.to_string()))?;
-        let mut header =
-            serde_json::to_string(&metadata).map_err(|e| Diagnostic::new(e.to_string()))?;
-        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-        if header.len() as u64 > LONGEST_HEADER {
-            return Err(Diagnostic::new(
-                "the header would be longer than the safetensors format allows",
-            ));
-        }
-        Ok(Image { header, tensors: tensors.into_iter().map(|(_, _, literal)| literal).collect() })
-    }
-
-    /// Writes the contents of the file.
-    pub(crate) fn write_to(&self, file: &mut (impl Write + ?Sized)) -> std::io::Result<()> {
-        file.write_all(&(self.header.len() as u64).to_le_bytes())?;
-        file.write_all(self.header.as_bytes())?;
-        self.tensors.iter().try_for_each(|literal| file.write_all(&little_endian(literal)))
-    }
-}
-
-impl Contents for Image<'_> {
-    fn length(&self) -> usize {
-        let bytes = |literal: &&Literal| literal.len() * literal.dtype().size();
-        8 + self.header.len() + self.tensors.iter().map(bytes).sum::<usize>()
-    }
-
-    fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        Image::write_to(self, out)
-    }
-}
-
 /// Reads every tensor of a file's contents, which must have a checksum. Errors do not name the
 /// file.
 pub(crate) fn parse_checked(bytes: &[u8]) -> Result<Arrays> {
-    if checksum::verify(bytes)? {
+    if checksum::verified(bytes)?.is_some() {
         return parse(bytes);
     }
-    Err(Diagnostic::new("it has no checksum")
-        .help("the file was damaged, or is no checkpoint of this version"))
+    Err(no_checksum())
+}
+
+/// The error for a checkpoint without a checksum.
+pub(crate) fn no_checksum() -> Diagnostic {
+    Diagnostic::new("it has no checksum")
+        .help("the file was damaged, or is no checkpoint of this version")
 }
 
 /// Reads every tensor of a file's contents. Errors do not name the file.
@@ -283,11 +289,6 @@ fn dtype_from(info: &TensorInfo) -> Result<DType> {
     let found = DTYPES.iter().find(|(_, name)| *name == info.dtype);
     let known = found.map(|(dtype, _)| *dtype);
     known.ok_or_else(|| diagnostic!("elements of type {:?} are not supported", info.dtype))
-}
-
-fn dtype_of(literal: &Literal) -> Dtype {
-    let found = DTYPES.iter().find(|(dtype, _)| *dtype == literal.dtype());
-    found.expect("the table has every dtype").1
 }
 
 #[cfg(test)]
