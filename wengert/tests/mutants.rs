@@ -1,5 +1,5 @@
-//! Hostile files: reads 100,000 mutants of `.graph`, `.plan` and `.ir` files. None may panic, hang,
-//! or allocate more than 256 MiB.
+//! Hostile files: reads 100,000 mutants of `.graph`, `.plan` and `.ir` files, and 10,000 of
+//! checkpoints in parts. None may panic, hang, or allocate more than 256 MiB.
 //!
 //! A third of the binary mutants are damaged as whole files, and most of those are refused by a
 //! checksum. The others are damaged within a section and get correct checksums, as an attacker
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use wengert::core::graph::Program;
 use wengert::core::graph::{PrintOptions, parse_program, print};
 use wengert::core::{Initializer, Target, Tensor};
+use wengert::data::safetensors::SafetensorsFile;
 use wengert::format::container::{self, Kind, Section};
 use wengert::format::{GraphFile, Weights, plan, v1};
 use wengert::pipeline::{Options, compile};
@@ -332,4 +333,166 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
         accepted.iter().all(|n| *n > cases / 400),
         "accepted of {cases} graphs, plans and texts: {accepted:?}"
     );
+}
+
+/// A safetensors file with a checksum, as `docs/files.md` describes it. A tensor has a name, a dtype,
+/// a shape and bytes.
+fn checked_file(tensors: &[(&str, &str, &str, Vec<u8>)]) -> Vec<u8> {
+    let (mut header, mut data) = (r#"{"__metadata__":{"crc32":"00000000"}"#.to_owned(), vec![]);
+    for (name, dtype, shape, bytes) in tensors {
+        let (from, to) = (data.len(), data.len() + bytes.len());
+        header += &format!(
+            r#","{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}"#
+        );
+        data.extend_from_slice(bytes);
+    }
+    header.push('}');
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.append(&mut data);
+    let digits = checksum(&file);
+    file.splice(34..42, digits.into_bytes());
+    file
+}
+
+/// The digits of the checksum of a file whose digits are zeros.
+fn checksum(file: &[u8]) -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(file);
+    format!("{:08x}", hasher.finalize())
+}
+
+/// The name of a rank's part.
+fn part_name(rank: usize) -> String {
+    format!("checkpoint-000000007.{rank}-of-4.safetensors")
+}
+
+/// The parts of `a`, f32 [4, 12] in three blocks, which are the numbers of the whole in order, and
+/// of `b`, u8 [6], for two times two ranks.
+fn parts() -> Vec<Vec<u8>> {
+    let part = |rank: usize| {
+        let (tensor, data) = (rank % 2, rank / 2);
+        let columns = (0..3).flat_map(|block| [0, 1].map(|n| block * 4 + tensor * 2 + n));
+        let rows = [0, 1].map(|n| data * 2 + n).into_iter();
+        let a = rows.flat_map(|row| columns.clone().map(move |n| (row * 12 + n) as f32));
+        let a: Vec<u8> = a.flat_map(f32::to_le_bytes).collect();
+        let which = [7, rank as u64, 4].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let mut tensors =
+            vec![("/part", "U64", "[3]", which), ("a", "F32", "[2,6]", a)];
+        if tensor == 0 {
+            let b = (0..3).map(|n| (data * 3 + n) as u8).collect();
+            tensors.push(("b", "U8", "[3]", b));
+        }
+        checked_file(&tensors)
+    };
+    (0..4).map(part).collect()
+}
+
+/// The list of these parts, in JSON.
+fn list(parts: &[Vec<u8>]) -> String {
+    let files = parts.iter().enumerate().map(|(rank, part)| {
+        let (name, bytes) = (part_name(rank), part.len());
+        let crc32 = String::from_utf8_lossy(part.get(34..42).unwrap_or(b"00000000"));
+        format!(r#"{{"rank":{rank},"name":"{name}","bytes":{bytes},"crc32":"{crc32}"}}"#)
+    });
+    let files = files.collect::<Vec<_>>().join(",");
+    let a = r#"{"name":"a","dtype":"f32","shape":[4,12],"tensor":"1/3","data":0}"#;
+    let b = r#"{"name":"b","dtype":"u8","shape":[6],"data":0}"#;
+    format!(r#"{{"step":7,"tensor":2,"data":2,"variables":[{a},{b}],"files":[{files}]}}"#)
+}
+
+/// A checkpoint with a list of parts.
+fn index(list: Vec<u8>) -> Vec<u8> {
+    let shape = format!("[{}]", list.len());
+    let step = 7u64.to_le_bytes().to_vec();
+    let c = 1.5f32.to_le_bytes().to_vec();
+    checked_file(&[("/step", "U64", "[]", step), ("c", "F32", "[]", c), ("/parts", "U8", &shape, list)])
+}
+
+/// Replaces a number of a text by another one.
+fn mutate_number(text: &mut Vec<u8>, random: &mut SplitMix64) {
+    const NUMBERS: [&str; 10] = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4096",
+        "65536",
+        "4294967296",
+        "9223372036854775807",
+        "18446744073709551615",
+        "-1",
+    ];
+    let is_digit = |n: &usize| text[*n].is_ascii_digit();
+    let starts: Vec<usize> =
+        (0..text.len()).filter(is_digit).filter(|n| *n == 0 || !is_digit(&(n - 1))).collect();
+    let start = starts[random.below(starts.len() as u64) as usize];
+    let end = (start..text.len()).find(|n| !is_digit(n)).unwrap_or(text.len());
+    let number = NUMBERS[random.below(NUMBERS.len() as u64) as usize];
+    text.splice(start..end, number.bytes());
+}
+
+/// Checkpoints in parts: an index with a damaged list, or a damaged part, with correct checksums.
+#[test]
+fn mutants_of_checkpoints_in_parts_neither_panic_nor_devour_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let good = parts();
+    for (rank, part) in good.iter().enumerate() {
+        std::fs::write(at(&part_name(rank)), part).unwrap();
+    }
+    let path = at("checkpoint-000000007.safetensors");
+    std::fs::write(&path, index(list(&good).into_bytes())).unwrap();
+    let whole = SafetensorsFile::open(&path).unwrap().read_all().unwrap();
+    let a: Vec<f32> = (0..48).map(|n| n as f32).collect();
+    assert_eq!(whole["a"], Literal::from_vec(&[4, 12], a).unwrap());
+    assert_eq!(whole["b"], Literal::from_vec(&[6], vec![0u8, 1, 2, 3, 4, 5]).unwrap());
+    assert_eq!(whole.keys().collect::<Vec<_>>(), ["/step", "a", "b", "c"]);
+    let (cases, seed) = extent();
+    let mut accepted = [0, 0];
+    for case in 0..cases / 10 {
+        let mut random = SplitMix64::of(seed, &[case, 1]);
+        let id = (seed, case);
+        if case % 2 == 0 {
+            let mut text = list(&good).into_bytes();
+            match random.below(3) {
+                0 => mutate(&mut text, &mut random),
+                1 => mutate_number(&mut text, &mut random),
+                _ => {
+                    mutate_number(&mut text, &mut random);
+                    mutate_number(&mut text, &mut random);
+                }
+            }
+            let read = |bytes: &[u8]| {
+                std::fs::write(&path, bytes).unwrap();
+                SafetensorsFile::open(&path).and_then(|file| file.read_all()).is_ok()
+            };
+            accepted[0] += u64::from(survives(id, "index", &index(text), &read));
+            continue;
+        }
+        let rank = random.below(4) as usize;
+        let mut changed = good.clone();
+        let part = &mut changed[rank];
+        if random.below(2) == 0 {
+            mutate(part, &mut random);
+        } else {
+            let at = 42 + random.below(part.len() as u64 - 42) as usize;
+            part[at] ^= 1 << random.below(8);
+        }
+        if part.len() >= 42 {
+            part[34..42].copy_from_slice(b"00000000");
+            let digits = checksum(part);
+            part[34..42].copy_from_slice(digits.as_bytes());
+        }
+        let index = index(list(&changed).into_bytes());
+        let read = |bytes: &[u8]| {
+            std::fs::write(at(&part_name(rank)), bytes).unwrap();
+            std::fs::write(&path, &index).unwrap();
+            SafetensorsFile::open(&path).and_then(|file| file.read_all()).is_ok()
+        };
+        accepted[1] += u64::from(survives(id, "part", &changed[rank], &read));
+        std::fs::write(at(&part_name(rank)), &good[rank]).unwrap();
+    }
+    println!("accepted of {} indices and parts: {accepted:?}", cases / 10);
+    assert!(accepted.iter().all(|n| *n > cases / 2000), "{accepted:?}");
 }
