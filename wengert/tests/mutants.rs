@@ -377,8 +377,7 @@ fn parts() -> Vec<Vec<u8>> {
         let a = rows.flat_map(|row| columns.clone().map(move |n| (row * 12 + n) as f32));
         let a: Vec<u8> = a.flat_map(f32::to_le_bytes).collect();
         let which = [7, rank as u64, 4].iter().flat_map(|n| n.to_le_bytes()).collect();
-        let mut tensors =
-            vec![("/part", "U64", "[3]", which), ("a", "F32", "[2,6]", a)];
+        let mut tensors = vec![("/part", "U64", "[3]", which), ("a", "F32", "[2,6]", a)];
         if tensor == 0 {
             let b = (0..3).map(|n| (data * 3 + n) as u8).collect();
             tensors.push(("b", "U8", "[3]", b));
@@ -406,7 +405,11 @@ fn index(list: Vec<u8>) -> Vec<u8> {
     let shape = format!("[{}]", list.len());
     let step = 7u64.to_le_bytes().to_vec();
     let c = 1.5f32.to_le_bytes().to_vec();
-    checked_file(&[("/step", "U64", "[]", step), ("c", "F32", "[]", c), ("/parts", "U8", &shape, list)])
+    checked_file(&[
+        ("/step", "U64", "[]", step),
+        ("c", "F32", "[]", c),
+        ("/parts", "U8", &shape, list),
+    ])
 }
 
 /// Replaces a number of a text by another one.

@@ -202,7 +202,8 @@ pub struct TrainArgs {
     /// windows of so many blocks (8 by default), so that files are read block by block.
     #[arg(long, value_name = "ROWS[xWINDOW]", value_parser = blocks)]
     pub shuffle_blocks: Option<Blocks>,
-    /// Folder for checkpoints, log and trained weights.
+    /// Folder for checkpoints, log and trained weights. With --zero or --tensor, all ranks have to
+    /// see it, unless --whole-checkpoints is given.
     #[arg(long, value_name = "DIR", required_unless_present = "find_rate")]
     pub out: Option<PathBuf>,
     /// The learning-rate finder.

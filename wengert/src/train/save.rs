@@ -94,7 +94,8 @@ impl Saving<'_, '_> {
         let (grid, rank, step) = (self.stored.grid(), self.stored.rank(), progress.step);
         let (divided, others): (Arrays, Arrays) =
             variables.into_iter().partition(|(name, _)| !self.stored.division(name).is_whole());
-        let own = divided.iter().filter(|(name, _)| self.stored.division(name).is_first(grid, rank));
+        let own =
+            divided.iter().filter(|(name, _)| self.stored.division(name).is_first(grid, rank));
         let own: Vec<(&str, &Literal)> = own.map(|(name, value)| (name.as_str(), value)).collect();
         let flushed = output.as_mut().map_or(Ok(()), Output::flush);
         let written = flushed.and_then(|()| match own.is_empty() {
@@ -120,7 +121,8 @@ impl Saving<'_, '_> {
             let shape = division.whole(part.shape(), grid);
             (name.clone(), Divided { dtype: part.dtype(), shape, division })
         });
-        let index = Index { step, grid, tensors: tensors.collect(), files: files.collect::<Result<_>>()? };
+        let index =
+            Index { step, grid, tensors: tensors.collect(), files: files.collect::<Result<_>>()? };
         output.checkpoint(progress, observe, |folder, progress, last| {
             checkpoint::write_index(folder, &others, &index, progress, last)
         })?;

@@ -145,9 +145,8 @@ fn receive_parts(
         });
         let bytes = ranks.broadcast(own)?;
         if failed.is_ok() {
-            let whole = dtype
-                .parse()
-                .and_then(|dtype: DType| Literal::from_bytes(dtype, &shape, &bytes));
+            let whole =
+                dtype.parse().and_then(|dtype: DType| Literal::from_bytes(dtype, &shape, &bytes));
             let part = whole.and_then(|whole| stored.part(&name, &whole));
             match part {
                 Ok(part) => drop(parts.insert(name, part)),

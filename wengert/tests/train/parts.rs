@@ -2,8 +2,8 @@
 //! otherwise or not at all, to the bits of an undisturbed run. A checkpoint that is not complete
 //! does not exist, and one of which a part is damaged is replaced by the one before.
 
-use super::shards::{Case, divided, files, program, tensor};
 use super::data;
+use super::shards::{Case, divided, files, program, tensor};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -359,8 +359,7 @@ fn in_folders(
                     whole_checkpoints: whole,
                     ..Options::default()
                 };
-                let report =
-                    train(&mut session, program, recipe, &data(), options, &mut |_| {})?;
+                let report = train(&mut session, program, recipe, &data(), options, &mut |_| {})?;
                 Ok((report, session))
             })
         });

@@ -148,8 +148,8 @@ impl Index {
             if name.starts_with('/') {
                 return Err(wrong(format!("`{name}` is no variable")));
             }
-            let tensor = Divided::parse(variable, grid)
-                .map_err(|what| wrong(format!("`{name}` {what}")))?;
+            let tensor =
+                Divided::parse(variable, grid).map_err(|what| wrong(format!("`{name}` {what}")))?;
             if tensors.insert(name.clone(), tensor).is_some() {
                 return Err(wrong(format!("`{name}` is listed twice")));
             }
@@ -196,7 +196,8 @@ impl Divided {
     fn parse(record: VariableRecord, grid: Grid) -> Result<Divided, String> {
         let message = |error: Diagnostic| format!("is wrong: {}", error.message);
         let dtype: DType = record.dtype.parse().map_err(message)?;
-        let tensor = record.tensor.map(|text| text.parse::<Split>()).transpose().map_err(message)?;
+        let tensor =
+            record.tensor.map(|text| text.parse::<Split>()).transpose().map_err(message)?;
         let division = Division { tensor, data: record.data };
         if division.is_whole() {
             return Err("is not divided".into());
@@ -207,7 +208,9 @@ impl Divided {
         }
         if division.part(&record.shape, grid).is_none() {
             let (shape, Grid { tensor, data }) = (&record.shape, grid);
-            return Err(format!("of shape {shape:?} has no such parts for {tensor} × {data} ranks"));
+            return Err(format!(
+                "of shape {shape:?} has no such parts for {tensor} × {data} ranks"
+            ));
         }
         Ok(Divided { dtype, shape: record.shape, division })
     }

@@ -23,9 +23,6 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// One rank.
-    pub const ONE: Grid = Grid { tensor: 1, data: 1 };
-
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.tensor * self.data
@@ -207,7 +204,13 @@ impl Region {
 /// # Panics
 ///
 /// If the bytes are not those of the parts.
-pub fn copy(to: &mut [u8], to_part: &Region, from: &[u8], from_part: &Region, size: usize) -> usize {
+pub fn copy(
+    to: &mut [u8],
+    to_part: &Region,
+    from: &[u8],
+    from_part: &Region,
+    size: usize,
+) -> usize {
     let bytes = |part: &Region| part.shape().iter().product::<usize>() * size;
     assert_eq!([to.len(), from.len()], [bytes(to_part), bytes(from_part)], "bytes of the parts");
     if to.is_empty() || from.is_empty() {

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use wengert_core::{DType, Diagnostic, Literal, Result, TensorType, diagnostic};
 
-pub use write::{Written, write, write_checked};
 pub(crate) use write::{Image, order, to_bytes_checked, write_each};
+pub use write::{Written, write, write_checked};
 
 /// The format's limit on the length of the header.
 const LONGEST_HEADER: u64 = 100_000_000;

@@ -35,8 +35,8 @@ use std::path::{Path, PathBuf};
 use wengert_core::{Literal, Result, diagnostic};
 
 pub use progress::Progress;
-pub(super) use read::{Newest, Opened, newest};
 pub use read::{Checkpoint, read, variables};
+pub(super) use read::{Newest, Opened, newest};
 
 /// File name of earlier versions, whose checkpoints have no checksum.
 const UNCHECKED: &str = "checkpoint.safetensors";

@@ -1,11 +1,11 @@
 //! Reading checkpoints, whole ones and those in parts.
 
 use super::{Progress, list, path};
+use crate::data::Arrays;
 use crate::data::map::Map;
 use crate::data::parts::region::Region;
 use crate::data::safetensors::{self, SafetensorsFile};
 use crate::data::source::ArrayType;
-use crate::data::Arrays;
 use std::path::{Path, PathBuf};
 use wengert_core::{Diagnostic, Literal, Result, diagnostic};
 

@@ -66,8 +66,7 @@ impl Run<'_> {
         if self.checkpointed.is_none_or(|newest| newest == step) {
             return Ok(());
         }
-        let saving =
-            Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
+        let saving = Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
         saving.checkpoint(self.session, &mut self.output, &self.progress, self.observe)?;
         self.checkpointed = Some(step);
         Ok(())
@@ -148,8 +147,7 @@ impl Run<'_> {
             report(event, &mut self.output, self.observe)?;
         }
         if self.options.folder.is_some() {
-            let saving =
-                Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
+            let saving = Saving { ranks: self.ranks, stored: &self.stored, common: self.common };
             let output = self.output.as_ref();
             saving.weights(self.session, output, self.program, self.recipe, &self.progress)?;
         }
