@@ -100,7 +100,7 @@ impl Saving<'_, '_> {
         let flushed = output.as_mut().map_or(Ok(()), Output::flush);
         let written = flushed.and_then(|()| match own.is_empty() {
             true => Ok(None),
-            false => parts::write(folder, (step, grid, rank), own).map(Some),
+            false => parts::write(folder, (step, grid, rank), &own).map(Some),
         });
         let is_written = matches!(written, Ok(Some(_)));
         let agreed = ranks.all_or_none(written.map_err(TrainError::from));

@@ -187,12 +187,12 @@ fn groups_of_ranks_go_on_with_parts_of_others() {
     assert_eq!(found.1[0], wanted.1[0]);
     // Without tensor parallelism, and with another degree: the variables are those of the
     // checkpoint.
-    for (tensor, ranks) in [(None, 4), (None, 1), (Some(super::shards::tensor(4)), 4)] {
+    for (other, ranks) in [(None, 4), (None, 1), (Some(tensor(4)), 4)] {
         let copy = tempfile::tempdir().unwrap();
         for (name, bytes) in files(folder.path()) {
             fs::write(copy.path().join(name), bytes).unwrap();
         }
-        let (steps, tensor, resume) = (15, tensor.as_ref(), true);
+        let (steps, tensor, resume) = (15, other.as_ref(), true);
         let case = Case { tensor, ranks, resume, ..case(&program, copy.path(), steps) };
         let of_ranks = case.run();
         let elements = |name: &str| of_ranks[0][name].shape().iter().product::<usize>();
@@ -292,7 +292,9 @@ fn a_damaged_part_makes_the_checkpoint_damaged() {
         (&|folder| fs::write(folder.join(part(10)), b"").unwrap(), "fewer than 8 bytes"),
         // The part of another step, and that of another rank.
         (
-            &|folder| drop(fs::copy(folder.join(part(9)), folder.join(part(10))).unwrap()),
+            &|folder| {
+                fs::copy(folder.join(part(9)), folder.join(part(10))).unwrap();
+            },
             "its checksum is",
         ),
         (

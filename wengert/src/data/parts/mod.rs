@@ -54,14 +54,14 @@ pub const INDEX: &str = "/parts";
 pub const PART: &str = "/part";
 
 /// Writes a rank's part of a checkpoint. `tensors` are its parts of divided tensors.
-pub(crate) fn write<'a>(
+pub(crate) fn write(
     folder: &Path,
     (step, grid, rank): (u64, Grid, usize),
-    tensors: impl IntoIterator<Item = (&'a str, &'a Literal)>,
+    tensors: &[(&str, &Literal)],
 ) -> Result<PartFile> {
     let path = folder.join(index::file_name(step, rank, grid.ranks()));
     let which = which(step, grid, rank);
-    let tensors = tensors.into_iter().chain([(PART, &which)]);
+    let tensors = tensors.iter().copied().chain([(PART, &which)]);
     let safetensors::Written { bytes, checksum } = safetensors::write_checked(path, tensors)?;
     Ok(PartFile { bytes, checksum })
 }
