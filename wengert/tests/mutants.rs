@@ -435,6 +435,12 @@ fn mutate_number(text: &mut Vec<u8>, random: &mut SplitMix64) {
     text.splice(start..end, number.bytes());
 }
 
+/// Writes a file anew: to write over one takes longer, since file systems flush it.
+fn write_anew(path: &std::path::Path, bytes: &[u8]) {
+    std::fs::remove_file(path).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
 /// Checkpoints in parts: an index with a damaged list, or a damaged part, with correct checksums.
 #[test]
 fn mutants_of_checkpoints_in_parts_neither_panic_nor_devour_memory() {
@@ -467,7 +473,7 @@ fn mutants_of_checkpoints_in_parts_neither_panic_nor_devour_memory() {
                 }
             }
             let read = |bytes: &[u8]| {
-                std::fs::write(&path, bytes).unwrap();
+                write_anew(&path, bytes);
                 SafetensorsFile::open(&path).and_then(|file| file.read_all()).is_ok()
             };
             accepted[0] += u64::from(survives(id, "index", &index(text), &read));
@@ -489,12 +495,12 @@ fn mutants_of_checkpoints_in_parts_neither_panic_nor_devour_memory() {
         }
         let index = index(list(&changed).into_bytes());
         let read = |bytes: &[u8]| {
-            std::fs::write(at(&part_name(rank)), bytes).unwrap();
-            std::fs::write(&path, &index).unwrap();
+            write_anew(&at(&part_name(rank)), bytes);
+            write_anew(&path, &index);
             SafetensorsFile::open(&path).and_then(|file| file.read_all()).is_ok()
         };
         accepted[1] += u64::from(survives(id, "part", &changed[rank], &read));
-        std::fs::write(at(&part_name(rank)), &good[rank]).unwrap();
+        write_anew(&at(&part_name(rank)), &good[rank]);
     }
     println!("accepted of {} indices and parts: {accepted:?}", cases / 10);
     assert!(accepted.iter().all(|n| *n > cases / 2000), "{accepted:?}");
