@@ -371,8 +371,8 @@ mod tests {
         none(Some((0, 0)), None, &[4, 4]);
         none(None, Some(9), &[4, 4]);
         none(None, Some(0), &[4, 4]);
-        // 6 fall into three parts, and 3 do not.
-        none(Some((0, 1)), Some(0), &[6, 3]);
+        // 4 fall into two parts, and these do not fall into three.
+        none(Some((0, 1)), Some(0), &[4, 3]);
         none(None, Some(0), &[3, 0]);
         none(None, Some(0), &[3; 65]);
     }
