@@ -93,9 +93,12 @@ fn ranks_write_the_files_of_one_process() {
     assert!(weights("both").unwrap() == weights("one").unwrap());
 }
 
+/// Files by name, and the tensors of checkpoints by step.
+type Joined = (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>);
+
 /// The files of a run, and instead of those of checkpoints what they hold. There is no part without
 /// its checkpoint.
-fn joined(place: &Place, folder: &str) -> (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>) {
+fn joined(place: &Place, folder: &str) -> Joined {
     let mut files = place.contents(folder);
     let checkpoints = place.checkpoints(folder);
     for (name, _) in files.iter().filter(|(name, _)| name.starts_with("checkpoint-")) {

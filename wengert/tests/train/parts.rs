@@ -38,9 +38,12 @@ fn names(folder: &Path, prefix: &str) -> BTreeSet<String> {
     all.filter(|name| name.starts_with(prefix)).collect()
 }
 
+/// Files by name, and the tensors of checkpoints by step.
+type Joined = (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>);
+
 /// The files of a run, and instead of those of checkpoints what they hold. Checks that no file of a
 /// part is there without its checkpoint, and that the readers of a file with weights see the same.
-fn joined(folder: &Path) -> (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>) {
+fn joined(folder: &Path) -> Joined {
     let mut others = files(folder);
     others.retain(|(name, _)| !name.starts_with("checkpoint-"));
     let mut listed = 0;
@@ -65,7 +68,7 @@ fn joined(folder: &Path) -> (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>) {
 }
 
 /// The undisturbed run, on one rank.
-fn alone(program: &Program, steps: u64) -> (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>) {
+fn alone(program: &Program, steps: u64) -> Joined {
     let folder = tempfile::tempdir().unwrap();
     let sharding = Sharding::Replicated;
     Case { ranks: 1, sharding, ..case(program, folder.path(), steps) }.run();
