@@ -161,8 +161,8 @@ fn neighbours_share_products() {
     assert_eq!(over(&nodes, "data"), [0.0, P / 8.0 + 4.0], "{nodes:#}");
     assert_eq!(over(&nodes, "tensor"), [7.0, 0.0], "{nodes:#}");
     // Parts are divided further.
-    let parts = &found("data=2,tensor=4", "3")["memory"]["state"];
-    assert_eq!(parts["parameters"].as_f64(), Some(P / 8.0), "{parts:#}");
+    let parts = &found("data=2,tensor=2", "3")["memory"]["state"];
+    assert_eq!(parts["parameters"].as_f64(), Some(P / 4.0), "{parts:#}");
     let alone = found("tensor=4", "0");
     assert_eq!(alone["memory"]["state"], Value::Null);
     assert_eq!(alone["memory"]["variables"].as_f64(), Some(3.0 * P / 4.0));

@@ -57,6 +57,12 @@ impl Communicator {
         self.0.transport.world_rank(rank)
     }
 
+    /// The rank of the world that failed first, if this rank has failed and its launcher, that of
+    /// [`shared`](crate::shared), reports that one. So this rank need not.
+    pub fn reported(&self) -> Option<usize> {
+        self.0.failure.get().and_then(|_| self.0.transport.reported())
+    }
+
     /// The name: `world`, or that of a split.
     pub fn name(&self) -> &str {
         &self.0.name

@@ -86,6 +86,11 @@ pub trait Transport: Send + Sync {
     /// Told once that an operation has failed: this rank will start no others.
     fn failed(&self, error: &Error);
 
+    /// The rank of the world that failed first, if a launcher of this crate knows and reports it.
+    fn reported(&self) -> Option<usize> {
+        None
+    }
+
     /// Ends this process and the other ranks.
     fn abort(&self, status: i32) -> !;
 }

@@ -124,6 +124,12 @@ pub(super) fn launch(count: usize, console: &mut Console<'_>) -> Outcome {
 /// Most bytes of a rank's error stream that are kept.
 const MOST: u64 = 1 << 20;
 
+/// Whether the launcher says why the run ends: another rank has failed, and rank 0 has waited for
+/// it.
+pub(super) fn is_told(world: Option<&Communicator>) -> bool {
+    world.and_then(Communicator::reported).is_some_and(|failed| failed > 0)
+}
+
 /// The end of a rank other than 0, which leaves to rank 0 what all ranks know.
 pub(super) fn ended(report: Result<Report, TrainError>) -> Outcome {
     match report {

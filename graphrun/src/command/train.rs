@@ -121,6 +121,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
         Err(TrainError::Diverged(diagnostic)) => {
             return Err(Failure::new(Status::Failed, diagnostic));
         }
+        Err(TrainError::Failed(_) | TrainError::Elsewhere(_)) if ranks::is_told(world.as_ref()) => {
+            return Err(Failure { status: Status::Device, diagnostic: None });
+        }
         Err(TrainError::Failed(diagnostic) | TrainError::Elsewhere(diagnostic)) => {
             return Err(diagnostic.into());
         }
