@@ -25,7 +25,7 @@ pub fn page() -> String {
     let code = |name: &str| format!("`{name}`");
     for step in PIPELINE.graph {
         match step {
-            Step::Once(pass) => item(code(pass.name)),
+            Step::Once(pass) | Step::Trial(pass) => item(code(pass.name)),
             Step::Fixpoint(passes) => {
                 let names: Vec<String> = passes.iter().map(|pass| code(pass.name)).collect();
                 item(format!("{}, to a fixed point", names.join(", ")));

@@ -50,6 +50,7 @@ use budget::{Found, Ladder};
 use emit::emit;
 pub use naive::naive_peak;
 use nests::{Nests, Table};
+pub(crate) use overlap::SPARE;
 use part::Part;
 pub(crate) use part::Passes;
 pub(crate) use passes::{homes, moves, offsets, plan_regions, schedule, slots};

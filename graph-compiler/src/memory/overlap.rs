@@ -22,7 +22,7 @@ use wengert_core::Result;
 
 /// The arena up to which no memory is saved, in bytes, as for late updates
 /// ([`schedule`](crate::schedule)).
-const SPARE: u64 = 64 << 20;
+pub(crate) const SPARE: u64 = 64 << 20;
 /// The bounds of the bytes under way: all bytes of the function's collectives, then half of the
 /// bound before.
 const BOUNDS: u32 = 8;

@@ -3,6 +3,7 @@
 use super::graph::Runner;
 use super::kernels::kernels;
 use super::list::PIPELINE;
+use super::trial::Optimized;
 use crate::invariants::{Divided, divide};
 use crate::kernels::Kernels;
 use crate::memory::assign::problem::Problem;
@@ -65,13 +66,23 @@ impl Bound {
     /// Errors: the target lacks something that the function needs; no plan within the budget was
     /// found.
     pub fn compile(&self, target: &Target, options: &Options) -> Result<(Verified<Plan>, Sources)> {
-        let compiled = compile_kernels(&self.function, target, options)?;
-        let (kernels, budget) = (&compiled.kernels, options.memory_budget);
-        let planned =
-            memory::plan_kernels(kernels, target, &self.binding, budget, PIPELINE.memory)?;
+        let optimized = optimized(&self.function, target, options)?;
+        let plan = |function: &Function| Ok([self.planned(function, target, options)?]);
+        let (function, [planned]) = optimized.chosen(options, plan)?;
         let Planned { plan, sources: steps, .. } = verified(planned);
-        let sources = Sources { table: compiled.function.locations, steps };
-        Ok((plan, sources))
+        Ok((plan, Sources { table: function.locations, steps }))
+    }
+
+    /// The plan of a function after the graph passes.
+    pub(super) fn planned(
+        &self,
+        function: &Function,
+        target: &Target,
+        options: &Options,
+    ) -> Result<Planned<Plan>> {
+        let kernels = verified_kernels(function, target, options)?;
+        let (binding, budget) = (&self.binding, options.memory_budget);
+        memory::plan_kernels(&kernels, target, binding, budget, PIPELINE.memory)
     }
 
     /// Its plan, and the plan of its [invariants](crate::invariants), if there are any. `name_of`
@@ -84,18 +95,22 @@ impl Bound {
         options: &Options,
         name_of: impl Fn(usize) -> String,
     ) -> Result<(Option<Traced>, Traced)> {
-        let (function, _) = optimized(&self.function, target, options)?;
-        let plan = |function: Function| {
-            let kernels = verified_kernels(&function, target, options)?;
-            let (binding, budget) = (&self.binding, options.memory_budget);
-            let planned = memory::plan_kernels(&kernels, target, binding, budget, PIPELINE.memory)?;
-            let Planned { plan, sources: steps, .. } = verified(planned);
-            Ok((plan, Sources { table: function.locations, steps }))
+        let optimized = optimized(&self.function, target, options)?;
+        let plan = |function: &Function| {
+            let planned = |part: &Function| self.planned(part, target, options);
+            let Some(Divided { invariants, run }) = divide(function, &name_of) else {
+                return Ok(vec![planned(function)?]);
+            };
+            Ok(vec![planned(&invariants)?, planned(&run)?])
         };
-        match divide(&function, name_of) {
-            Some(Divided { invariants, run }) => Ok((Some(plan(invariants)?), plan(run)?)),
-            None => Ok((None, plan(function)?)),
-        }
+        let (function, plans) = optimized.chosen(options, plan)?;
+        let traced = |planned: Planned<Plan>| {
+            let Planned { plan, sources: steps, .. } = verified(planned);
+            (plan, Sources { table: function.locations.clone(), steps })
+        };
+        let mut plans = plans.into_iter().map(traced).rev();
+        let run = plans.next().expect("a function has a plan");
+        Ok((plans.next(), run))
     }
 
     /// Plans that take different amounts of memory, in order of increasing memory and decreasing
@@ -143,24 +158,19 @@ pub fn compile_kernels(
     target: &Target,
     options: &Options,
 ) -> Result<Compiled> {
-    let (function, stages) = optimized(function, target, options)?;
+    let Optimized { function, stages, .. } = optimized(function, target, options)?;
     let kernels = verified_kernels(&function, target, options)?;
     Ok(Compiled { function, kernels, stages })
 }
 
-/// A function after the graph passes, and after each of them, if the stages are kept.
-fn optimized(
-    function: &Function,
-    target: &Target,
-    options: &Options,
-) -> Result<(Function, Vec<(&'static str, Function)>)> {
+fn optimized(function: &Function, target: &Target, options: &Options) -> Result<Optimized> {
     ranks::check(function, target)?;
     let mut runner = Runner::new(target, &options.fuel, options.keep_stages);
     let mut function = function.clone();
     for step in PIPELINE.graph {
         function = runner.step(step, function)?;
     }
-    Ok((function, runner.stages))
+    Ok(Optimized { function, plain: runner.plain, stages: runner.stages })
 }
 
 /// The kernels of a function after the graph passes.

@@ -4,10 +4,11 @@
 //! locations on to what they make of an equation, so the tags of a step are the equations that it
 //! computes. Locations compute nothing: the plan is that of a compilation without tags.
 
-use super::compile::{Bound, Options, verified, verified_kernels};
+use super::compile::{Bound, Options, verified};
 use super::graph::Runner;
 use super::list::PIPELINE;
-use crate::memory::{self, Planned};
+use super::trial::Optimized;
+use crate::memory::Planned;
 use rustc_hash::FxHashMap;
 use wengert_core::graph::{Body, Function, Region};
 use wengert_core::{Id, Location, LocationId, LocationTable, Result, Target};
@@ -61,9 +62,9 @@ impl Bound {
                 alive = left;
             }
         }
-        let kernels = verified_kernels(&function, target, options)?;
-        let (binding, budget) = (&self.binding, options.memory_budget);
-        let planned = memory::plan_kernels(&kernels, target, binding, budget, PIPELINE.memory)?;
+        let optimized = Optimized { function, plain: runner.plain, stages: Vec::new() };
+        let plan = |function: &Function| Ok([self.planned(function, target, options)?]);
+        let (function, [planned]) = optimized.chosen(options, plan)?;
         let planned = verified(planned);
         let tags = tags(&function.locations, count);
         let mut steps = Vec::with_capacity(planned.sources.len());

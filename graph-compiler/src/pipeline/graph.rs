@@ -23,6 +23,9 @@ pub(crate) enum Step {
     Once(GraphPass),
     /// Passes in turn until none makes a change.
     Fixpoint(&'static [GraphPass]),
+    /// A pass, once, whose result is used only if its plan takes no more memory
+    /// ([`trial`](super::trial)). It is the last step.
+    Trial(GraphPass),
 }
 
 /// Runs passes; tracks fuel and stages, and verifies.
@@ -36,11 +39,14 @@ pub(super) struct Runner<'a> {
     spent: BTreeMap<&'static str, u64>,
     /// The function after each run of a pass, if `keep_stages` is set.
     pub stages: Vec<(&'static str, Function)>,
+    /// The function before the pass on trial, if that has made a change.
+    pub plain: Option<Function>,
 }
 
 impl<'a> Runner<'a> {
     pub fn new(target: &'a Target, fuel: &'a BTreeMap<String, u64>, keep_stages: bool) -> Self {
-        Runner { target, fuel, keep_stages, spent: BTreeMap::new(), stages: Vec::new() }
+        let (spent, stages) = (BTreeMap::new(), Vec::new());
+        Runner { target, fuel, keep_stages, spent, stages, plain: None }
     }
 
     /// Runs a pass. Returns the function and the number of changes.
@@ -68,6 +74,12 @@ impl<'a> Runner<'a> {
     pub fn step(&mut self, step: &Step, mut function: Function) -> Result<Function> {
         match step {
             Step::Once(pass) => Ok(self.pass(pass, function)?.0),
+            Step::Trial(pass) => {
+                let plain = function.clone();
+                let (changed, changes) = self.pass(pass, function)?;
+                self.plain = (changes > 0).then_some(plain);
+                Ok(changed)
+            }
             Step::Fixpoint(passes) => {
                 let mut seen = rewrite::Seen::default();
                 // Number of consecutive passes without a change. The fixpoint ends when it

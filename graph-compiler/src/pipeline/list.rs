@@ -158,6 +158,13 @@ pub(crate) static PIPELINE: Pipeline = Pipeline {
             keeps: Keeps::Bits,
             run: |function, context| Ok(rewrite::narrow(function, context.fuel)),
         }),
+        Step::Trial(Pass {
+            name: "buckets",
+            doc: "On several ranks, joins small collectives of one kind, such as the sums of small \
+                  gradients. The function stays as it is if its plan takes less memory.",
+            keeps: Keeps::Bits,
+            run: |function, context| Ok(rewrite::buckets(function, context.fuel)),
+        }),
     ],
     kernels: &[
         Pass {
@@ -299,7 +306,7 @@ pub fn passes() -> Vec<&'static GraphPass> {
     let mut passes: Vec<&GraphPass> = Vec::new();
     for step in PIPELINE.graph {
         let more = match step {
-            Step::Once(pass) => std::slice::from_ref(pass),
+            Step::Once(pass) | Step::Trial(pass) => std::slice::from_ref(pass),
             Step::Fixpoint(passes) => passes,
         };
         for pass in more {

@@ -21,6 +21,7 @@ mod explain;
 mod graph;
 mod kernels;
 mod list;
+mod trial;
 
 pub use crate::pass::{Keeps, Pass};
 pub use compile::{

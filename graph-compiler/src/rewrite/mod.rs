@@ -45,6 +45,7 @@
 
 mod accumulate;
 mod arithmetic;
+mod buckets;
 mod channels;
 mod control;
 mod convert;
@@ -67,6 +68,7 @@ mod wide;
 mod window;
 
 pub(crate) use accumulate::accumulate;
+pub(crate) use buckets::buckets;
 pub(crate) use control::{hoist, lay_out, steps, trim, trim_but, unstack};
 pub(crate) use cse::{cse, cse_but};
 pub(crate) use dce::{dce, dce_but};
