@@ -1,5 +1,6 @@
 //! The command: parses arguments, prints a table and writes a record.
 
+use crate::buckets;
 use crate::case::{Case, catalogue, catalogue_of_cpu, catalogue_of_memory, random_chains};
 use crate::compile::graphs::Form;
 use crate::compile::{FLAT, SIZES, Scaling, passes_of, summary};
@@ -51,6 +52,8 @@ enum Task {
     /// Runs training steps of GPT-2 with 124 million parameters; checks that the loss falls, and
     /// times a step
     Gpt2(gpt2::Asked),
+    /// Times a training step on several ranks with small collectives joined, and without
+    Buckets(buckets::Asked),
     /// Predicts the GPU suite, G1 to G7, on a GPU that is not at hand, kernel by kernel
     GpuModel(gpu_model::Asked),
     /// Measures the table of C1 to C13, C15 and C16 on the CPU: products, chains, training steps,
@@ -264,6 +267,7 @@ struct Shown {
 pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     match &cli.command {
         Task::Gpt2(asked) => asked.run(out),
+        Task::Buckets(asked) => asked.run(out),
         Task::GpuModel(asked) => asked.run(out),
         Task::Gpu { device, group, measured } => {
             let (device, mut cases) = (device.parse()?, catalogue(measured.small));

@@ -30,6 +30,7 @@
 //! number of runs. A *latency* is the time of one run and its fence.
 #![forbid(unsafe_code)]
 
+mod buckets;
 pub mod busy;
 pub mod case;
 pub mod cli;

@@ -54,7 +54,7 @@ pub fn paired(above: &[f64], below: &[f64]) -> Option<Spread> {
 }
 
 /// The quantile of sorted samples, linear between samples: share 0 is the first, 1 the last.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
     let (below, above) = (position.floor() as usize, position.ceil() as usize);
     sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)

@@ -141,7 +141,7 @@ fn kinds_are_not_mixed() {
 
 #[test]
 fn large_collectives_stay_alone() {
-    let most = SMALL / 4;
+    let most = SMALL / 4 - 1;
     let counts = |lengths: &[usize]| count(&joined(&sums(&f32s(lengths))).0, "psum");
     assert_eq!(counts(&[most, most]), 1);
     assert_eq!(counts(&[most, most + 1]), 2);
@@ -152,8 +152,10 @@ fn large_collectives_stay_alone() {
 
 #[test]
 fn buckets_are_bounded() {
-    let fit = MOST_BYTES / SMALL;
-    let large = sums(&f32s(&vec![SMALL / 4; fit + 2]));
+    let largest = SMALL / 4 - 1;
+    let fit = MOST_BYTES / (4 * largest);
+    assert!(fit < MOST, "the bytes bound this bucket, not the number of members");
+    let large = sums(&f32s(&vec![largest; fit + 2]));
     assert_eq!((count(&joined(&large).0, "psum"), joined(&large).1), (2, 2));
     let many = sums(&f32s(&vec![1; MOST + 1]));
     // The last one has nothing to be joined with.
