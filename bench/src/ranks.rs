@@ -78,7 +78,8 @@ pub(crate) fn serve(
         if rank.world.rank() > 0 {
             return rank.obey(cases);
         }
-        process::serve(&mut rank, cases, requests, answers)?;
+        process::serve(&mut rank, cases, requests, answers)
+            .map_err(|e| diagnostic!("requests or answers fail: {e}"))?;
         return rank.order(&Order::End);
     }
     let program = std::env::current_exe()
