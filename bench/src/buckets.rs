@@ -29,7 +29,8 @@ use wengert::{DeviceOptions, diagnostic};
 #[derive(Debug, Args)]
 pub struct Asked {
     /// Ranks, each on one thread
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    #[arg(long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: u32,
     /// The network
     #[arg(long, value_enum, default_value = "gpt")]
@@ -47,7 +48,8 @@ pub struct Asked {
     #[arg(long, value_name = "N", default_value_t = 1)]
     microbatches: usize,
     /// Stage of ZeRO
-    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(long, value_name = "STAGE", default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=3))]
     zero: u8,
     /// Rounds, each with a sample of either plan
     #[arg(long, value_name = "N", default_value_t = 101)]

@@ -335,8 +335,8 @@ fn mutants_neither_panic_nor_hang_nor_devour_memory() {
     );
 }
 
-/// A safetensors file with a checksum, as `docs/files.md` describes it. A tensor has a name, a dtype,
-/// a shape and bytes.
+/// A safetensors file with a checksum, as `docs/files.md` describes it. A tensor has a name, a
+/// dtype, a shape and bytes.
 fn checked_file(tensors: &[(&str, &str, &str, Vec<u8>)]) -> Vec<u8> {
     let (mut header, mut data) = (r#"{"__metadata__":{"crc32":"00000000"}"#.to_owned(), vec![]);
     for (name, dtype, shape, bytes) in tensors {

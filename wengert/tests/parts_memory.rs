@@ -81,7 +81,8 @@ fn program() -> Program {
     let zeros = vec!["%0"; COUNT].join(", ");
     let shape = &ty[3..];
     let text = format!(
-        "func @init() -> ({}) {{\n  %0: {ty} = constant {{value={ty} 1.0}}\n  return {zeros}\n}}\n\n\
+        "func @init() -> ({}) {{\n  %0: {ty} = constant {{value={ty} 1.0}}\n  \
+         return {zeros}\n}}\n\n\
          func @step(%x: f32[B]{inputs}) -> (loss: f32[]{states}) {{\n  \
          %loss: f32[] = reduce_sum %x {{axes=[0]}}\n  \
          %s: {ty} = broadcast_in_dim %loss {{dims=[], shape={shape}}}\n\

@@ -110,8 +110,8 @@ fn joined(place: &Place, folder: &str) -> Joined {
     (files, read.collect())
 }
 
-/// What ranks store in parts changes no file, if rank 0 writes the checkpoints. Otherwise it changes
-/// nothing that they hold. It may change within a run.
+/// What ranks store in parts changes no file, if rank 0 writes the checkpoints. Otherwise it
+/// changes nothing that they hold. It may change within a run.
 #[test]
 fn stages_of_zero_write_the_same_files() {
     let place = wide();
@@ -263,8 +263,8 @@ fn nothing_is_lost_of_parts_when_ranks_are_killed_or_stopped() {
     });
 }
 
-/// Starts runs on four, two and one rank in turn, and kills or stops one of the ranks. `same` checks
-/// the files of a run that has ended by itself.
+/// Starts runs on four, two and one rank in turn, and kills or stops one of the ranks. `same`
+/// checks the files of a run that has ended by itself.
 fn disturb(
     place: &Place,
     length: Duration,

@@ -2,10 +2,10 @@
 //!
 //! Ranks are joined by links in levels: link 1 joins the ranks of a node, link 2 joins nodes. Of
 //! the N ranks of a collective, d_l are joined by link l or a lower one. A level l has *groups* of
-//! g_l = d_l / d_{l−1} members, where d₀ = 1 and the last d is N. If only some axes of the mesh take
-//! part, a node has fewer of these ranks: with groups of 4 neighbours that share products, 2 of 8
-//! exchange gradients, so d₁ = 2. S are the bytes of the whole tensor: the operand of a reduction,
-//! the result of `all_gather`.
+//! g_l = d_l / d_{l−1} members, where d₀ = 1 and the last d is N. If only some axes of the mesh
+//! take part, a node has fewer of these ranks: with groups of 4 neighbours that share products, 2
+//! of 8 exchange gradients, so d₁ = 2. S are the bytes of the whole tensor: the operand of a
+//! reduction, the result of `all_gather`.
 //!
 //! **Hierarchical.** A reduce-scatter of S bytes in a ring of g ranks has g − 1 exchanges of S/g
 //! bytes, and so has an all-gather; an all-reduce is both (Thakur, Rabenseifner and Gropp,

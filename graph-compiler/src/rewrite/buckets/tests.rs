@@ -72,7 +72,8 @@ fn two_sums_are_one() {
     );
     let (after, changes) = joined(&before);
     assert_eq!(changes, 1);
-    let wanted = r#"func @f mesh(data=2) (%x: f32[3]{data}, %y: f32[2,2]{data}) -> (f32[3], f32[2,2]) {
+    let wanted = r#"
+func @f mesh(data=2) (%x: f32[3]{data}, %y: f32[2,2]{data}) -> (f32[3], f32[2,2]) {
   %0: f32[2,2]{data} = exp %y
   %1: f32[4]{data} = reshape %0 {shape=[4]}
   %2: f32[7]{data} = concatenate %x, %1 {axis=0}

@@ -4,7 +4,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `checkpoint-STEP.RANK-of-N.safetensors` | a rank's parts of divided tensors, under the names of the tensors, and [`/part`](PART): step, rank and N as u64 |
+//! | `checkpoint-STEP.RANK-of-N.safetensors` | a rank's parts of divided tensors, by their names, and [`/part`](PART): step, rank and N as u64 |
 //! | `checkpoint-STEP.safetensors` | the *index*: the other tensors, and [`/parts`](INDEX) |
 //!
 //! `/parts` is a JSON text as a tensor of u8:
@@ -12,26 +12,28 @@
 //! ```json
 //! {"step":200,"tensor":2,"data":2,
 //!  "variables":[{"name":"w","dtype":"f32","shape":[64,192],"tensor":"1/3","data":0}],
-//!  "files":[{"rank":0,"name":"checkpoint-000000200.0-of-4.safetensors","bytes":24744,"crc32":"0f1e2d3c"}]}
+//!  "files":[{"rank":0,"name":"checkpoint-000000200.0-of-4.safetensors","bytes":24744,
+//!            "crc32":"0f1e2d3c"}]}
 //! ```
 //!
 //! `tensor` × `data` ranks have written it. Rank r is number r mod `tensor` of the ranks that share
 //! products, and number r div `tensor` of the others. `shape` is that of the whole variable. Its
-//! `tensor` is an axis, with the number of blocks in it ([`Split`](wengert_compiler::ranks::Split)):
-//! of each block, the ranks that share products have consecutive parts. `data` is the axis along
-//! which the ranks with equal such parts divide them. One of both may be absent. Several ranks have
-//! a part then, and the first of them writes it ([`Division`](region::Division)).
+//! `tensor` is an axis, with the number of blocks in it
+//! ([`Split`](wengert_compiler::ranks::Split)): of each block, the ranks that share products have
+//! consecutive parts. `data` is the axis along which the ranks with equal such parts divide them.
+//! One of both may be absent. Several ranks have a part then, and the first of them writes it
+//! ([`Division`](region::Division)).
 //!
 //! # Invariants
 //!
 //! - **An index is written last**, so a checkpoint exists if its index does.
-//! - **Each file has a checksum**, and the index has the checksums and sizes of the parts. So a part
-//!   of another step, or of another run, is found.
+//! - **Each file has a checksum**, and the index has the checksums and sizes of the parts. So a
+//!   part of another step, or of another run, is found.
 //! - **Files are untrusted.** A tensor is read only after the shapes of its parts in the files have
 //!   been compared with the index, so memory is taken for bytes that exist.
 //! - **Reading takes the memory of the result.** Files are mapped, and a [`Region`] is copied from
-//!   the parts that have some of it. So ranks read their parts of a checkpoint that other numbers of
-//!   ranks have written, and none of them has a whole variable.
+//!   the parts that have some of it. So ranks read their parts of a checkpoint that other numbers
+//!   of ranks have written, and none of them has a whole variable.
 
 pub mod index;
 pub mod region;

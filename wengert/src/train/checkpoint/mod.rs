@@ -17,10 +17,10 @@
 //!   without one is not accepted: damage to it could not be detected.
 //! - **The last ones are kept**, two unless the recipe says otherwise
 //!   ([`Kept`](crate::recipe::Kept)), and those with the best watched numbers. Others are removed
-//!   once the new one is on the disk. If the newest is damaged, or one of its parts, the run resumes
-//!   from the one before; the steps between are computed again, to the same bits. What was among
-//!   the best when the one before was written is kept until the next checkpoint, so that such a run
-//!   finds it.
+//!   once the new one is on the disk. If the newest is damaged, or one of its parts, the run
+//!   resumes from the one before; the steps between are computed again, to the same bits. What was
+//!   among the best when the one before was written is kept until the next checkpoint, so that such
+//!   a run finds it.
 
 mod progress;
 mod read;
