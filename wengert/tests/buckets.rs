@@ -97,7 +97,7 @@ fn trained(function: &Function, plan: &Verified<Plan>) -> Vec<(Vec<f64>, wengert
         }
         let mut compiled = session.load_plan(plan.clone()).unwrap();
         let losses = (0..3).map(|_| compiled.run(&given).unwrap().scalar("loss").unwrap());
-        let losses: Vec<f64> = losses.map(f64::from).collect();
+        let losses: Vec<f64> = losses.collect();
         (losses, session.variables().unwrap())
     };
     std::thread::scope(|scope| {
