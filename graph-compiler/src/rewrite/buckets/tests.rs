@@ -125,15 +125,14 @@ fn scatters_and_gathers_of_any_axis_are_one() {
 #[test]
 fn kinds_are_not_mixed() {
     let before = parse(
-        r#"func @f mesh(data=2, tensor=2) (%x: f32[3]{data,tensor}, %h: f16[3]{data,tensor},
-            %t: f32[3]{data}) -> (f32[3]{tensor}, f32[3]{data}, f32[3], f32[3]{tensor},
-            f16[3]{tensor}, f32[3]) {
+        r#"func @f mesh(data=2, tensor=2) (%x: f32[3]{data,tensor}, %h: f16[3]{data,tensor})
+            -> (f32[3]{tensor}, f32[3]{data}, f32[3], f32[3]{tensor}, f16[3]{tensor}, f32[3]) {
           %0: f32[3]{tensor} = psum %x {over=["data"]}
           %1: f32[3]{data} = psum %x {over=["tensor"]}
           %2: f32[3] = psum %x {over=["data","tensor"]}
           %3: f32[3]{tensor} = pmax %x {over=["data"]}
           %4: f16[3]{tensor} = psum %h {over=["data"]}
-          %5: f32[3] = psum %t {over=["data"]}
+          %5: f32[3] = psum %1 {over=["data"]}
           return %0, %1, %2, %3, %4, %5
         }"#,
     );
