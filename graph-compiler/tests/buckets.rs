@@ -222,5 +222,4 @@ fn a_bucket_is_written_once_and_read_in_place() {
     let mut copies = 0;
     plan.visit(&mut |step| copies += usize::from(matches!(step, Step::Copy { .. })));
     assert_eq!(copies, 0, "{text}");
-    println!("{text}");
 }
