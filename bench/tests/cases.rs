@@ -273,21 +273,22 @@ fn the_cpu_is_measured_beside_plain_loops() {
     assert!(text.contains("Geometric mean of 8 ratios to f32: "), "{text}");
 }
 
+/// The record and the table of one round of small cases on the CPU.
+fn measured(arguments: &[&str]) -> (Record, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.json");
+    let mut command = bench();
+    command.args(["cpu", "--small", "--rounds", "1"]).args(arguments).arg("--json").arg(&path);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (Record::read(&path).unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
 /// This library on one thread is a further contender, and other processes spin.
 #[test]
 fn one_thread_is_measured_beside_a_process_that_spins() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("record.json");
-    let output = bench()
-        .args(["cpu", "--small", "--rounds", "1", "--only", "decode llama f32"])
-        .args(["--one-thread", "--spinning", "1", "--json"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let (said, text) =
-        (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{said}");
-    let record = Record::read(&path).unwrap();
+    let (record, text) =
+        measured(&["--only", "decode llama f32", "--one-thread", "--spinning", "1"]);
     assert_eq!(record.settings.spinning, 1);
     let of =
         |contender: &str| record.measurements.iter().filter(|m| m.contender == contender).count();
@@ -299,17 +300,7 @@ fn one_thread_is_measured_beside_a_process_that_spins() {
 /// Two ranks of this library are a further contender. Their losses agree with those of one.
 #[test]
 fn two_ranks_are_measured() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("record.json");
-    let output = bench()
-        .args(["cpu", "--small", "--rounds", "1", "--suite", "C3", "--two-ranks", "--json"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let (said, text) =
-        (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{said}");
-    let record = Record::read(&path).unwrap();
+    let (record, text) = measured(&["--suite", "C3", "--two-ranks"]);
     assert!(record.failed.is_empty() && record.absent.is_empty(), "{:?}", record.failed);
     let losses = |contender: &str| {
         let of = record.measurements.iter().find(|m| m.contender == contender);

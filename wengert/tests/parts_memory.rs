@@ -4,10 +4,12 @@
 //! It is a test binary of its own, because its allocator counts the bytes of all threads.
 #![allow(clippy::unwrap_used)] // Clippy exempts tests, but not their helper functions.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod counting;
+
+use counting::{LIVE, PEAK};
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use wengert::core::graph::{Program, parse_program};
 use wengert::data::Arrays;
@@ -17,48 +19,6 @@ use wengert::recipe::{
 use wengert::train::{Options, Sharding, train};
 use wengert::transport::shared;
 use wengert::{DType, Device, DeviceOptions, Literal, Session};
-
-/// Counts the allocated bytes and records their maximum.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grow(bytes: usize) {
-    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
-}
-
-// SAFETY: every method passes its arguments unchanged to the system's allocator and returns its
-// result. The counters access no other memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller's promises about `layout` are the ones that `System` requires.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: `block` came from `System` by one of these methods, with this layout.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        grow(size);
-        // SAFETY: as above.
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Variables of the program.
 const COUNT: usize = 16;
