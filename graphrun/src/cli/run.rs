@@ -198,6 +198,9 @@ pub struct TrainArgs {
     /// Examples in a batch, instead of the recipe's number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub batch_size: Option<u64>,
+    /// Leave out the last batch of an epoch if it is smaller than the others.
+    #[arg(long)]
+    pub drop_last: bool,
     /// Where the recipe shuffles: shuffle blocks of so many consecutive rows, and rows within
     /// windows of so many blocks (8 by default), so that files are read block by block.
     #[arg(long, value_name = "ROWS[xWINDOW]", value_parser = blocks)]

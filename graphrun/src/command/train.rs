@@ -11,7 +11,7 @@ use crate::live::TrainingView;
 use crate::policy::with_precision;
 use crate::source::{Source, device};
 use serde_json::{Map, Value, json};
-use wengert::recipe::{Cadence, Length};
+use wengert::recipe::{Cadence, LastBatch, Length};
 use wengert::train::event::rate;
 use wengert::train::{
     Confusion, Event, Options, Sharding, StepRecord, TensorBoard, TrainError, WEIGHTS, train,
@@ -49,6 +49,9 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
     let sets = sets.data();
     apply(&args.monitoring, &mut recipe);
     recipe.batches.size = args.batch_size.unwrap_or(recipe.batches.size);
+    if args.drop_last {
+        recipe.batches.last = LastBatch::Drop;
+    }
     recipe.microbatches = args.ranks.microbatches.unwrap_or(recipe.microbatches);
     recipe.batches.blocks = args.shuffle_blocks.or(recipe.batches.blocks);
     let limit = args.data.reading.limit();

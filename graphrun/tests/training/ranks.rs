@@ -93,6 +93,20 @@ fn ranks_write_the_files_of_one_process() {
     assert!(weights("both").unwrap() == weights("one").unwrap());
 }
 
+/// A smaller last batch has no equal parts. It is left out on request, as by the recipe.
+#[test]
+fn the_last_batch_may_be_left_out() {
+    let place = wide();
+    let mut recipe = GraphFile::read(place.path("wide.graph")).unwrap().recipe.unwrap();
+    recipe.batches.last = LastBatch::Smaller;
+    place.write("rest", WIDE, &recipe);
+    let says = ["it is the last batch of an epoch", "--drop-last"];
+    place.train("rest.graph", "refused", &QUARTERS).failed(2, &says);
+    place.train("rest.graph", "left", &[&QUARTERS[..], &["--drop-last"]].concat()).good();
+    place.train("wide.graph", "whole", &QUARTERS).good();
+    assert!(place.contents("left") == place.contents("whole"));
+}
+
 /// Files by name, and the tensors of checkpoints by step.
 type Joined = (Vec<(String, Vec<u8>)>, Vec<(u64, Arrays)>);
 

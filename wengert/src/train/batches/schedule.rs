@@ -84,8 +84,8 @@ impl Schedule {
         }
         if odd(rest) {
             return Err(wrong(rest).help(
-                "it is the last batch of an epoch: leave it out (`LastBatch::Drop`), or take \
-                 another size of batches",
+                "it is the last batch of an epoch: leave it out (`--drop-last`, or \
+                 `LastBatch::Drop` in the recipe), or take another size of batches",
             ));
         }
         Ok(())
