@@ -164,7 +164,7 @@ impl Ranks {
         })
     }
 
-    /// Starts a collective.
+    /// Starts a collective. Nothing changes the operand until the end of the wait.
     ///
     /// Errors: those of [`group`](Self::group), and of the transport, as for all that follow.
     pub(crate) fn start(
@@ -176,9 +176,9 @@ impl Ranks {
         self.transfers().start(id, call, self.group(call.over())?, operand)
     }
 
-    /// Waits for a collective that was started, and writes its result.
-    pub(crate) fn wait(&self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
-        self.transfers().wait(id, result)
+    /// Waits for a collective that was started with this operand, and writes its result.
+    pub(crate) fn wait(&self, id: Id, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
+        self.transfers().wait(id, operand, result)
     }
 
     /// Advances the collectives under way, and waits for none. True if there are some.

@@ -80,6 +80,13 @@ impl Communicator {
 
     /// Starts an operation.
     pub fn start(&self, operation: Operation) -> Result<Request> {
+        self.start_into(operation, Vec::new())
+    }
+
+    /// Starts an operation whose result goes to the start of a buffer. The buffer is the result: it
+    /// grows if it is too short, and keeps its length if it is longer than needed. So an operation
+    /// that is repeated allocates nothing, and no memory is cleared for it.
+    pub fn start_into(&self, operation: Operation, buffer: Vec<u8>) -> Result<Request> {
         let transport = &self.0.transport;
         let (rank, size) = (transport.rank(), transport.size());
         let name = &self.0.name;
@@ -87,7 +94,8 @@ impl Communicator {
             let label = format!("{operation} in `{name}`");
             self.check_alive(&label)?;
             operation.verify(rank, size).map_err(|error| self.fail(error, &label))?;
-            let ticket = transport.start(operation, 0).map_err(|error| self.fail(error, &label))?;
+            let ticket =
+                transport.start(operation, buffer, 0).map_err(|error| self.fail(error, &label))?;
             return Ok(Request::new(self.clone(), label, ticket, Vec::new()));
         }
         let mut next = self.0.number.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -104,13 +112,17 @@ impl Communicator {
                 let tag = check_tag(number);
                 let send = Operation::Send { to: peer, tag, bytes: own.to_bytes() };
                 // A signature fits the buffers of a transport; its end needs no wait.
-                transport.start(send, 0).map(|sent| transport.forget(sent)).map_err(fail)?;
+                transport
+                    .start(send, Vec::new(), 0)
+                    .map(|sent| transport.forget(sent))
+                    .map_err(fail)?;
                 let receive = Operation::Receive { from: peer, tag, len: check::LEN };
-                let ticket = transport.start(receive, 0).map_err(fail)?;
+                let ticket = transport.start(receive, Vec::new(), 0).map_err(fail)?;
                 comparisons.push(Comparison { peer, ticket, own });
             }
         }
-        let ticket = transport.start(operation, collective_tag(number)).map_err(fail)?;
+        let tag = collective_tag(number);
+        let ticket = transport.start(operation, buffer, tag).map_err(fail)?;
         Ok(Request::new(self.clone(), label, ticket, comparisons))
     }
 

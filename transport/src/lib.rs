@@ -80,7 +80,7 @@ pub use elsewhere::{mpi, shared};
 pub use error::{Error, Kind, Result};
 pub use handshake::{HASH_BYTES, NamedHash};
 pub use join::{is_rank, join, join_if_launched};
-pub use operation::{MAX_TAG, Operation};
+pub use operation::{Buffers, MAX_TAG, Operation};
 pub use options::Options;
 pub use request::Request;
 pub use transport::{Awaited, Group, Ticket, Transport};

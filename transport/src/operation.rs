@@ -105,6 +105,19 @@ impl Operation {
         !matches!(self, Operation::Send { .. } | Operation::Receive { .. })
     }
 
+    /// Bytes of its result.
+    pub fn receives(&self) -> usize {
+        match self {
+            Operation::Send { bytes, .. } | Operation::AllToAll { bytes } => bytes.len(),
+            Operation::Receive { len, .. } | Operation::Broadcast { len, .. } => *len,
+            Operation::AllToAllCounts { receive: counts, .. }
+            | Operation::AllGather { counts, .. } => {
+                counts.iter().fold(0, |sum, n| sum.saturating_add(*n))
+            }
+            Operation::Barrier => 0,
+        }
+    }
+
     /// Checks the arguments that one rank can check.
     pub(crate) fn verify(&self, rank: usize, size: usize) -> Result<()> {
         let wrong = |text: String, help: &str| Err(Error::new(Kind::Argument, text).help(help));
@@ -315,14 +328,34 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Zeros, or an error if there is no memory for them.
-pub(crate) fn zeros(len: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|error| Error::system(format!("reserve {len} bytes for a result"), error))?;
-    bytes.resize(len, 0);
-    Ok(bytes)
+/// The buffers of an operation that has ended. Both may be used for others.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Buffers {
+    /// What was received, or the buffer of a send or of the root of a broadcast.
+    pub result: Vec<u8>,
+    /// What was sent, unless it is the result.
+    pub input: Vec<u8>,
+}
+
+impl Buffers {
+    /// The buffers of an operation of which `returns_input` is known.
+    pub(crate) fn of(input: Vec<u8>, result: Vec<u8>, returns_input: bool) -> Buffers {
+        let (result, input) = if returns_input { (input, result) } else { (result, input) };
+        Buffers { result, input }
+    }
+}
+
+/// A buffer of at least `len` bytes: the given one if it is long enough. Its bytes are those it
+/// had, or zeros. Error: there is no memory for them.
+pub(crate) fn at_least(len: usize, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+    if buffer.len() < len {
+        buffer.clear();
+        buffer
+            .try_reserve_exact(len)
+            .map_err(|error| Error::system(format!("reserve {len} bytes for a result"), error))?;
+        buffer.resize(len, 0);
+    }
+    Ok(buffer)
 }
 
 #[cfg(test)]

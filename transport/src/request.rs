@@ -3,6 +3,7 @@
 use crate::check::Signature;
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result, ranks_text};
+use crate::operation::Buffers;
 use crate::transport::{Awaited, Ticket};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub struct Request {
     label: String,
     ticket: Option<Ticket>,
     comparisons: Vec<Comparison>,
-    result: Vec<u8>,
+    buffers: Buffers,
 }
 
 impl Request {
@@ -39,7 +40,13 @@ impl Request {
         ticket: Ticket,
         comparisons: Vec<Comparison>,
     ) -> Request {
-        Request { communicator, label, ticket: Some(ticket), comparisons, result: Vec::new() }
+        Request {
+            communicator,
+            label,
+            ticket: Some(ticket),
+            comparisons,
+            buffers: Buffers::default(),
+        }
     }
 
     /// Advances this rank's operations. True if this one has ended.
@@ -56,12 +63,22 @@ impl Request {
     }
 
     /// As [`Request::wait`], with a timeout of its own.
-    pub fn wait_for(mut self, timeout: Duration) -> Result<Vec<u8>> {
+    pub fn wait_for(self, timeout: Duration) -> Result<Vec<u8>> {
+        Ok(self.finish(timeout)?.result)
+    }
+
+    /// As [`Request::wait`], and gives all buffers of the operation.
+    pub fn buffers(self) -> Result<Buffers> {
+        let timeout = self.communicator.options().timeout;
+        self.finish(timeout)
+    }
+
+    fn finish(mut self, timeout: Duration) -> Result<Buffers> {
         let mut wait = Wait::new(timeout);
         loop {
             let stamp = self.communicator.transport().stamp();
             if self.test()? {
-                return Ok(std::mem::take(&mut self.result));
+                return Ok(std::mem::take(&mut self.buffers));
             }
             wait.pause(&mut self, stamp)?;
         }
@@ -83,14 +100,14 @@ impl Request {
             let Some(at) = open else { break };
             wait.pause(&mut requests[at], stamp)?;
         }
-        Ok(requests.iter_mut().map(|request| std::mem::take(&mut request.result)).collect())
+        Ok(requests.iter_mut().map(|request| std::mem::take(&mut request.buffers.result)).collect())
     }
 
     /// Waits until one of several requests of one rank has ended, removes it from the list, and
-    /// gives its former index and its result.
+    /// gives its former index and its buffers.
     ///
     /// Panics if the list is empty.
-    pub fn wait_any(requests: &mut Vec<Request>) -> Result<(usize, Vec<u8>)> {
+    pub fn wait_any(requests: &mut Vec<Request>) -> Result<(usize, Buffers)> {
         let first = requests.first().expect("a list with at least one request");
         let mut wait = Wait::new(first.communicator.options().timeout);
         loop {
@@ -98,7 +115,7 @@ impl Request {
             for at in 0..requests.len() {
                 if requests[at].test()? {
                     let mut done = requests.remove(at);
-                    return Ok((at, std::mem::take(&mut done.result)));
+                    return Ok((at, std::mem::take(&mut done.buffers)));
                 }
             }
             wait.pause(&mut requests[0], stamp)?;
@@ -111,7 +128,7 @@ impl Request {
         if let Some(ticket) = self.ticket {
             match self.communicator.transport().poll(ticket) {
                 Ok(None) => {}
-                Ok(Some(result)) => (self.ticket, self.result) = (None, result),
+                Ok(Some(buffers)) => (self.ticket, self.buffers) = (None, buffers),
                 Err(error) => return Err(self.reason(error)),
             }
         }
@@ -123,7 +140,7 @@ impl Request {
         let transport = self.communicator.transport();
         let mut at = 0;
         while let Some(comparison) = self.comparisons.get(at) {
-            let Some(bytes) = transport.poll(comparison.ticket)? else {
+            let Some(Buffers { result: bytes, .. }) = transport.poll(comparison.ticket)? else {
                 at += 1;
                 continue;
             };

@@ -13,7 +13,7 @@
 //!   communicator are matched by their order.
 
 use crate::error::{Error, Result};
-use crate::operation::Operation;
+use crate::operation::{Buffers, Operation};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,12 +56,13 @@ pub trait Transport: Send + Sync {
     /// A rank of this communicator as a rank of the world.
     fn world_rank(&self, rank: usize) -> usize;
 
-    /// Starts an operation. `tag` is that of the messages of a collective.
-    fn start(&self, operation: Operation, tag: u32) -> Result<Ticket>;
+    /// Starts an operation, whose result goes to the start of `buffer`, which grows if it is too
+    /// short. `tag` is that of the messages of a collective.
+    fn start(&self, operation: Operation, buffer: Vec<u8>, tag: u32) -> Result<Ticket>;
 
-    /// Advances all operations of this rank. Gives the result of the operation if it has ended;
+    /// Advances all operations of this rank. Gives the buffers of the operation if it has ended;
     /// its ticket is then used up.
-    fn poll(&self, ticket: Ticket) -> Result<Option<Vec<u8>>>;
+    fn poll(&self, ticket: Ticket) -> Result<Option<Buffers>>;
 
     /// The other ranks that an operation waits for. Empty if the transport does not know them.
     fn awaited(&self, ticket: Ticket) -> Vec<Awaited>;

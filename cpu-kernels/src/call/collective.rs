@@ -3,13 +3,15 @@
 //! A reduction is divided among the ranks of the group. Each rank receives its share of every
 //! operand by an all-to-all, combines the shares in the tree that the
 //! [contract](wengert_core::call::Collective) defines, and receives the other shares of the result
-//! by an all-gather. Operands of few bytes are gathered whole and combined by every rank: the bits
-//! are the same, and one exchange is saved.
+//! by an all-gather. Operands of few bytes, and those of two ranks, are gathered whole and combined
+//! by every rank: the bits are the same, and one exchange is saved. Two ranks send no more bytes
+//! that way than in two exchanges.
 //!
 //! This module says what is exchanged and what becomes of it. [`crate::transfers`] exchanges: a
 //! call starts its transfer and waits for it. Unlike other calls, collectives allocate in a run:
 //! operations of the transport own their buffers, since another rank may still read them after an
-//! error.
+//! error. What a rank would receive from itself it reads in its operand, which nothing changes
+//! before the wait ([`CompiledCollective::keeps_own`]).
 
 use super::{Arguments, Compile, Kernels};
 use crate::memory::Workspace;
@@ -23,8 +25,11 @@ use wengert_transport::Operation;
 /// A reduction of at most so many bytes, those of all ranks together, is one exchange.
 const SMALL: usize = 1 << 14;
 
-/// Combines the operands of ranks, which are one after another, into a result.
-type Combine = fn(CollectiveKind, &[u8], &mut [u8]);
+/// Elements that are combined at a time where there are more than two operands.
+const BLOCK: usize = 1 << 10;
+
+/// Combines the operands of ranks into a result of their length.
+type Combine = fn(CollectiveKind, &[&[u8]], &mut [u8]);
 
 /// A collective that exchanges data, ready to be started.
 #[derive(Clone, Debug)]
@@ -58,7 +63,7 @@ impl Kernels for CompiledCollective {
         let operand =
             unsafe { std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes()) };
         ranks.start(None, self, operand)?;
-        ranks.wait(None, result)
+        ranks.wait(None, operand, result)
     }
 }
 
@@ -66,7 +71,7 @@ impl Kernels for CompiledCollective {
 pub(crate) fn has_two_exchanges(call: &Collective, ranks: usize) -> bool {
     use CollectiveKind::{Max, Min, Sum};
     let bytes = call.part() * call.dtype.size();
-    matches!(call.kind, Sum | Max | Min) && bytes.saturating_mul(ranks) > SMALL
+    matches!(call.kind, Sum | Max | Min) && ranks > 2 && bytes.saturating_mul(ranks) > SMALL
 }
 
 impl CompiledCollective {
@@ -89,71 +94,135 @@ impl CompiledCollective {
         &self.call.over
     }
 
-    /// The first exchange.
-    pub fn first(&self, group: &Group, operand: &[u8]) -> Operation {
+    /// Whether a rank's own part of the first exchange stays in its operand. Otherwise it is in what
+    /// the rank receives.
+    fn keeps_own(&self, group: &Group) -> bool {
+        use CollectiveKind::{AllGather, Max, Min, Sum, SumScatter};
+        match self.call.kind {
+            // To more than one other rank, an all-gather sends from one copy.
+            Sum | Max | Min | AllGather => group.size == 2,
+            SumScatter => self.call.outer == 1,
+            _ => false,
+        }
+    }
+
+    /// The first exchange. `buffer` is empty, and for what is sent.
+    pub fn first(&self, group: &Group, operand: &[u8], mut buffer: Vec<u8>) -> Operation {
         use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, Permute, Sum, SumScatter};
+        let Group { position, size, .. } = *group;
         let part = self.call.part() * self.call.dtype.size();
-        let whole = || Operation::AllGather {
-            bytes: operand.to_vec(),
-            counts: vec![operand.len(); group.size],
+        let of_others = |len: usize| -> Vec<usize> {
+            (0..size).map(|rank| if rank == position { 0 } else { len }).collect()
         };
         match self.call.kind {
-            Sum | Max | Min if has_two_exchanges(&self.call, group.size) => {
+            Sum | Max | Min if has_two_exchanges(&self.call, size) => {
+                buffer.extend_from_slice(operand);
                 let send = self.shares(group);
-                let receive = vec![send[group.position]; group.size];
-                Operation::AllToAllCounts { bytes: operand.to_vec(), send, receive }
+                let receive = vec![send[position]; size];
+                Operation::AllToAllCounts { bytes: buffer, send, receive }
             }
-            Sum | Max | Min | AllGather => whole(),
-            SumScatter | AllToAll => Operation::AllToAllCounts {
-                bytes: apart(operand, self.call.outer, group.size),
-                send: vec![part; group.size],
-                receive: vec![part; group.size],
-            },
+            Sum | Max | Min | AllGather => {
+                buffer.extend_from_slice(operand);
+                match self.keeps_own(group) {
+                    true => {
+                        let counts = of_others(operand.len());
+                        Operation::AllToAllCounts {
+                            bytes: buffer,
+                            send: counts.clone(),
+                            receive: counts,
+                        }
+                    }
+                    false => {
+                        Operation::AllGather { bytes: buffer, counts: vec![operand.len(); size] }
+                    }
+                }
+            }
+            SumScatter if self.keeps_own(group) => {
+                buffer.extend_from_slice(&operand[..position * part]);
+                buffer.extend_from_slice(&operand[(position + 1) * part..]);
+                let counts = of_others(part);
+                Operation::AllToAllCounts { bytes: buffer, send: counts.clone(), receive: counts }
+            }
+            SumScatter | AllToAll => {
+                apart(operand, self.call.outer, size, &mut buffer);
+                let counts = vec![part; size];
+                Operation::AllToAllCounts { bytes: buffer, send: counts.clone(), receive: counts }
+            }
             Permute => {
-                let (mut send, mut receive) = (vec![0; group.size], vec![0; group.size]);
+                let (mut send, mut receive) = (vec![0; size], vec![0; size]);
                 for (source, destination) in &self.call.perm {
-                    if *source == group.position {
+                    if *source == position {
                         send[*destination] = part;
                     }
-                    if *destination == group.position {
+                    if *destination == position {
                         receive[*source] = part;
                     }
                 }
-                let sends = send.iter().any(|bytes| *bytes > 0);
-                let bytes = if sends { operand.to_vec() } else { vec![] };
-                Operation::AllToAllCounts { bytes, send, receive }
+                if send.iter().any(|bytes| *bytes > 0) {
+                    buffer.extend_from_slice(operand);
+                }
+                Operation::AllToAllCounts { bytes: buffer, send, receive }
             }
             AxisIndex => unreachable!("nothing is exchanged for it"),
         }
     }
 
-    /// The second exchange, from what the first has received, if there is one.
-    pub fn second(&self, group: &Group, received: &[u8]) -> Option<Operation> {
-        has_two_exchanges(&self.call, group.size).then(|| {
-            let counts = self.shares(group);
-            let mut bytes = vec![0; counts[group.position]];
-            self.combine(received, &mut bytes);
-            Operation::AllGather { bytes, counts }
-        })
+    /// The second exchange of a reduction that has two, from what the first has received. `buffer`
+    /// is empty, and for what is sent.
+    pub fn second(&self, group: &Group, received: &[u8], mut buffer: Vec<u8>) -> Operation {
+        let counts = self.shares(group);
+        let share = counts[group.position];
+        buffer.resize(share, 0);
+        let operands: Vec<&[u8]> =
+            (0..group.size).map(|rank| &received[rank * share..][..share]).collect();
+        self.combine(&operands, &mut buffer);
+        Operation::AllGather { bytes: buffer, counts }
     }
 
-    /// Writes the result, from what the last exchange has received.
-    pub fn finish(&self, group: &Group, received: &[u8], result: &mut [u8]) {
+    /// Writes the result, from the operand and the start of what the last exchange has received.
+    pub fn finish(&self, group: &Group, operand: &[u8], received: &[u8], result: &mut [u8]) {
         use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, Permute, Sum, SumScatter};
         let Collective { kind, outer, rows, .. } = self.call;
         match kind {
             Sum | Max | Min if has_two_exchanges(&self.call, group.size) => {
-                result.copy_from_slice(received);
+                result.copy_from_slice(&received[..result.len()]);
             }
-            Sum | Max | Min | SumScatter => self.combine(received, result),
-            AllGather => together(received, outer, group.size, result),
-            AllToAll => together(received, rows, group.size, result),
-            Permute => match received.is_empty() {
-                true => result.fill(0),
-                false => result.copy_from_slice(received),
-            },
+            Sum | Max | Min | SumScatter => {
+                self.combine(&self.parts(group, operand, received), result);
+            }
+            AllGather => together(&self.parts(group, operand, received), outer, result),
+            AllToAll => together(&self.parts(group, operand, received), rows, result),
+            Permute => {
+                let receives =
+                    self.call.perm.iter().any(|(_, destination)| *destination == group.position);
+                match receives {
+                    true => result.copy_from_slice(&received[..result.len()]),
+                    false => result.fill(0),
+                }
+            }
             AxisIndex => unreachable!("nothing is exchanged for it"),
         }
+    }
+
+    /// What each rank has sent to this one in the first exchange.
+    fn parts<'a>(&self, group: &Group, operand: &'a [u8], received: &'a [u8]) -> Vec<&'a [u8]> {
+        let part = self.call.part() * self.call.dtype.size();
+        let keeps_own = self.keeps_own(group);
+        let own = match self.call.kind {
+            CollectiveKind::SumScatter => group.position * part,
+            _ => 0,
+        };
+        let of_rank = |rank: usize| match keeps_own {
+            true if rank == group.position => &operand[own..][..part],
+            true if rank > group.position => &received[(rank - 1) * part..][..part],
+            _ => &received[rank * part..][..part],
+        };
+        (0..group.size).map(of_rank).collect()
+    }
+
+    /// Bytes of this rank's share in a reduction of two exchanges.
+    pub fn share(&self, group: &Group) -> usize {
+        self.shares(group)[group.position]
     }
 
     /// Bytes of the share of each rank in a reduction of two exchanges.
@@ -164,31 +233,28 @@ impl CompiledCollective {
         (0..group.size).map(of_rank).collect()
     }
 
-    fn combine(&self, operands: &[u8], result: &mut [u8]) {
+    fn combine(&self, operands: &[&[u8]], result: &mut [u8]) {
         let combine = self.combine.expect("a reduction was compiled with it");
         combine(self.call.kind, operands, result);
     }
 }
 
 /// The parts of an array `[outer, parts, ·]`, one after another.
-fn apart(array: &[u8], outer: usize, parts: usize) -> Vec<u8> {
+fn apart(array: &[u8], outer: usize, parts: usize, all: &mut Vec<u8>) {
     let row = array.len() / (outer * parts).max(1);
-    let mut all = Vec::with_capacity(array.len());
     for part in 0..parts {
         for o in 0..outer {
             all.extend_from_slice(&array[(o * parts + part) * row..][..row]);
         }
     }
-    all
 }
 
-/// The inverse of [`apart`].
-fn together(all: &[u8], outer: usize, parts: usize, array: &mut [u8]) {
-    let row = array.len() / (outer * parts).max(1);
-    for part in 0..parts {
-        for o in 0..outer {
-            let from = &all[(part * outer + o) * row..][..row];
-            array[(o * parts + part) * row..][..row].copy_from_slice(from);
+/// The inverse of [`apart`], from the parts.
+fn together(parts: &[&[u8]], outer: usize, array: &mut [u8]) {
+    let row = array.len() / (outer * parts.len()).max(1);
+    for o in 0..outer {
+        for (at, part) in parts.iter().enumerate() {
+            array[(o * parts.len() + at) * row..][..row].copy_from_slice(&part[o * row..][..row]);
         }
     }
 }
@@ -258,33 +324,53 @@ numbers!(floats
 );
 
 /// The tree over the operands of a group.
-fn tree<T: Number>(kind: CollectiveKind, operands: &[u8], result: &mut [u8]) {
-    if result.is_empty() {
+fn tree<T: Number>(kind: CollectiveKind, operands: &[&[u8]], result: &mut [u8]) {
+    match kind {
+        CollectiveKind::Max => {
+            joined::<T>(operands, result, |a, b| if T::precedes(a, b, true) { a } else { b });
+        }
+        CollectiveKind::Min => {
+            joined::<T>(operands, result, |a, b| if T::precedes(a, b, false) { a } else { b });
+        }
+        _ => joined::<T>(operands, result, T::add),
+    }
+}
+
+/// The tree whose nodes are `join`.
+fn joined<T: Number>(
+    operands: &[&[u8]],
+    result: &mut [u8],
+    join: impl Fn(T::Wide, T::Wide) -> T::Wide,
+) {
+    let size = size_of::<T>();
+    let read = |bytes: &[u8]| bytemuck::pod_read_unaligned::<T>(bytes).widen();
+    if let [first, second] = operands {
+        let pairs = first.chunks_exact(size).zip(second.chunks_exact(size));
+        for (to, (a, b)) in result.chunks_exact_mut(size).zip(pairs) {
+            to.copy_from_slice(bytemuck::bytes_of(&T::narrow(join(read(a), read(b)))));
+        }
         return;
     }
-    let join: fn(T::Wide, T::Wide) -> T::Wide = match kind {
-        CollectiveKind::Max => |a, b| if T::precedes(a, b, true) { a } else { b },
-        CollectiveKind::Min => |a, b| if T::precedes(a, b, false) { a } else { b },
-        _ => T::add,
-    };
-    let wide = |bytes: &[u8]| {
-        let elements = bytes.chunks_exact(size_of::<T>());
-        elements.map(|x| bytemuck::pod_read_unaligned::<T>(x).widen()).collect()
-    };
-    let mut level: Vec<Vec<T::Wide>> = operands.chunks_exact(result.len()).map(wide).collect();
-    while level.len() > 1 {
-        let mut next = Vec::with_capacity(level.len().div_ceil(2));
-        let mut operands = level.into_iter();
-        while let Some(mut left) = operands.next() {
-            if let Some(right) = operands.next() {
-                left.iter_mut().zip(right).for_each(|(a, b)| *a = join(*a, b));
-            }
-            next.push(left);
+    let mut level: Vec<Vec<T::Wide>> = operands.iter().map(|_| Vec::with_capacity(BLOCK)).collect();
+    for (block, to) in result.chunks_mut(BLOCK * size).enumerate() {
+        for (row, operand) in level.iter_mut().zip(operands) {
+            let elements = operand[block * BLOCK * size..][..to.len()].chunks_exact(size);
+            row.clear();
+            row.extend(elements.map(read));
         }
-        level = next;
-    }
-    for (to, x) in result.chunks_exact_mut(size_of::<T>()).zip(&level[0]) {
-        to.copy_from_slice(bytemuck::bytes_of(&T::narrow(*x)));
+        // Row i holds the node over the operands from i on: first one operand, then two, then four.
+        let mut step = 1;
+        while step < level.len() {
+            for at in (step..level.len()).step_by(2 * step) {
+                let (left, right) = level.split_at_mut(at);
+                let left = left[at - step].iter_mut();
+                left.zip(&right[0]).for_each(|(a, b)| *a = join(*a, *b));
+            }
+            step *= 2;
+        }
+        for (to, x) in to.chunks_exact_mut(size).zip(&level[0]) {
+            to.copy_from_slice(bytemuck::bytes_of(&T::narrow(*x)));
+        }
     }
 }
 
@@ -312,8 +398,37 @@ mod tests {
 
     fn combined<T: Number>(kind: CollectiveKind, operands: &[T]) -> Vec<u8> {
         let mut result = vec![0; size_of::<T>()];
-        tree::<T>(kind, bytemuck::cast_slice(operands), &mut result);
+        let operands: Vec<&[u8]> = operands.iter().map(bytemuck::bytes_of).collect();
+        tree::<T>(kind, &operands, &mut result);
         result
+    }
+
+    /// The tree is that of the definition: neighbours are joined, until one is left.
+    #[test]
+    fn every_number_of_operands_has_the_balanced_tree() {
+        let elements = 2 * BLOCK + 7;
+        let value = |rank: usize, at: usize| {
+            let bits = (rank * 7919 + at * 104_729) as u32;
+            f32::from_bits(0x3f80_0000 | bits.wrapping_mul(0x9e37_79b9) >> 9) - 1.5
+        };
+        for ranks in 1..=9 {
+            let operands: Vec<Vec<f32>> =
+                (0..ranks).map(|rank| (0..elements).map(|at| value(rank, at)).collect()).collect();
+            let wanted: Vec<f32> = (0..elements)
+                .map(|at| {
+                    let mut level: Vec<f32> = operands.iter().map(|row| row[at]).collect();
+                    while level.len() > 1 {
+                        level = level.chunks(2).map(|c| c.iter().copied().sum()).collect();
+                    }
+                    level[0]
+                })
+                .collect();
+            let bytes: Vec<&[u8]> = operands.iter().map(|row| bytemuck::cast_slice(row)).collect();
+            let mut result = vec![0; 4 * elements];
+            tree::<f32>(CollectiveKind::Sum, &bytes, &mut result);
+            let wanted: &[u8] = bytemuck::cast_slice(&wanted);
+            assert!(result == wanted, "{ranks} ranks");
+        }
     }
 
     #[test]
@@ -346,10 +461,11 @@ mod tests {
     fn parts_come_apart_and_together() {
         // [2, 3, 2]
         let array: Vec<u8> = (0..12).collect();
-        let parts = apart(&array, 2, 3);
-        assert_eq!(parts, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        let mut all = Vec::new();
+        apart(&array, 2, 3, &mut all);
+        assert_eq!(all, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
         let mut back = vec![0; 12];
-        together(&parts, 2, 3, &mut back);
+        together(&all.chunks(4).collect::<Vec<_>>(), 2, &mut back);
         assert_eq!(back, array);
     }
 }

@@ -123,13 +123,19 @@ impl StepRunner for Runner<'_> {
                 self.spent(since, |profile| &mut profile.transfers);
             }
             Kernel::Wait { transfer, .. } => {
-                let result = spans[1];
+                let (operand, result) = (spans[0], spans[1]);
                 assert!(result.is_writable(), "the plan's verifier lets it be written (P9)");
-                // SAFETY: the span is in a memory of this run, it may be written, and no other step
-                // runs now. The transfer has a copy of its operand.
-                let result =
-                    unsafe { std::slice::from_raw_parts_mut(result.pointer(), result.bytes()) };
-                self.workspace.ranks().wait(Some(transfer), result)?;
+                let are_apart = operand.bytes() == 0 || !operand.overlaps(&result);
+                assert!(are_apart, "both are in use until the wait (P18)");
+                // SAFETY: the spans are in memories of this run, the result may be written, they
+                // are apart, and no other step runs now.
+                let (operand, result) = unsafe {
+                    (
+                        std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes()),
+                        std::slice::from_raw_parts_mut(result.pointer(), result.bytes()),
+                    )
+                };
+                self.workspace.ranks().wait(Some(transfer), operand, result)?;
                 self.spent(since, |profile| &mut profile.transfers);
             }
             Kernel::Followed { call, nest, .. } => {

@@ -8,7 +8,7 @@ use super::library::Library;
 use super::process::{Part, Process, Table, Work, pause, readable, writable};
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result};
-use crate::operation::{Messages, Operation, zeros};
+use crate::operation::{Buffers, Messages, Operation, at_least};
 use crate::options::Options;
 use crate::transport::{Awaited, Group, Ticket, Transport};
 use std::collections::BTreeMap;
@@ -78,12 +78,13 @@ pub(super) struct Mpi<A: Abi> {
 }
 
 impl<A: Abi> Mpi<A> {
-    /// Starts the requests of an operation. On an error, those that were started stay in `work`.
+    /// Starts the requests of an operation, whose result goes to the start of that of `work`. On an
+    /// error, those that were started stay in `work`.
     fn begin(&self, messages: Messages, kind: Native, tag: u32, work: &mut Work<A>) -> Result<()> {
         let Messages { input, len, sends, receives, copy, returns_input } = messages;
         work.input = input;
         work.returns_input = returns_input;
-        work.result = zeros(len)?;
+        work.result = at_least(len, std::mem::take(&mut work.result))?;
         if let Some((from, into)) = copy {
             work.result[into].copy_from_slice(&work.input[from]);
         }
@@ -189,7 +190,7 @@ impl<A: Abi> Transport for Mpi<A> {
         self.members[rank]
     }
 
-    fn start(&self, operation: Operation, tag: u32) -> Result<Ticket> {
+    fn start(&self, operation: Operation, buffer: Vec<u8>, tag: u32) -> Result<Ticket> {
         let tag = match &operation {
             Operation::Send { tag, .. } | Operation::Receive { tag, .. } => *tag,
             _ => tag,
@@ -202,7 +203,7 @@ impl<A: Abi> Transport for Mpi<A> {
         let mut work = Work {
             requests: Vec::new(),
             input: Vec::new(),
-            result: Vec::new(),
+            result: buffer,
             lists: Vec::new(),
             returns_input: false,
             forgotten: false,
@@ -212,14 +213,14 @@ impl<A: Abi> Transport for Mpi<A> {
         begun.map(|()| ticket)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+    fn poll(&self, ticket: Ticket) -> Result<Option<Buffers>> {
         let mut table = self.process.table();
         let work = table.works.get_mut(&ticket).expect("the ticket is of a started operation");
         if !self.process.test(work)? {
             return Ok(None);
         }
         let work = table.works.remove(&ticket).expect("it was there");
-        Ok(Some(if work.returns_input { work.input } else { work.result }))
+        Ok(Some(Buffers::of(work.input, work.result, work.returns_input)))
     }
 
     fn awaited(&self, ticket: Ticket) -> Vec<Awaited> {

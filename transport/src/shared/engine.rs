@@ -21,7 +21,7 @@ use super::frame::{Envelope, Frame, HEADER, SHORT};
 use super::ring::{Reader, Writer};
 use super::segment::Segment;
 use crate::error::{Error, Kind, Result};
-use crate::operation::{Operation, zeros};
+use crate::operation::{Buffers, Operation, at_least};
 use crate::transport::Ticket;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -130,15 +130,22 @@ impl Engine {
         self.next
     }
 
-    /// Starts an operation; nothing moves yet. `tag` is that of a collective's messages.
-    pub fn start(&mut self, operation: Operation, members: &Members, tag: u32) -> Result<Ticket> {
+    /// Starts an operation, whose result goes to the start of `buffer`; nothing moves yet. `tag` is
+    /// that of a collective's messages.
+    pub fn start(
+        &mut self,
+        operation: Operation,
+        buffer: Vec<u8>,
+        members: &Members,
+        tag: u32,
+    ) -> Result<Ticket> {
         let tag = match &operation {
             Operation::Send { tag, .. } | Operation::Receive { tag, .. } => *tag,
             _ => tag,
         };
         let envelope = Envelope { context: members.context, tag };
         let messages = operation.messages(members.rank, members.world.len());
-        let mut result = zeros(messages.len)?;
+        let mut result = at_least(messages.len, buffer)?;
         if let Some((from, into)) = messages.copy {
             result[into].copy_from_slice(&messages.input[from]);
         }
@@ -239,8 +246,8 @@ impl Engine {
         }
     }
 
-    /// The result of a work, if all its messages have ended. The ticket is then used up.
-    pub fn take(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+    /// The buffers of a work, if all its messages have ended. The ticket is then used up.
+    pub fn take(&mut self, ticket: Ticket) -> Result<Option<Buffers>> {
         let work = self.works.get_mut(&ticket).expect("the ticket is of a started operation");
         if let Some(fault) = work.fault.take() {
             return Err(fault);
@@ -249,7 +256,7 @@ impl Engine {
             return Ok(None);
         }
         let work = self.works.remove(&ticket).expect("it was there");
-        Ok(Some(if work.returns_input { work.input } else { work.result }))
+        Ok(Some(Buffers::of(work.input, work.result, work.returns_input)))
     }
 
     /// The ranks of the world with which a work has unfinished messages.

@@ -29,7 +29,7 @@ pub use segment::MAX_RANKS;
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result, ranks_text};
-use crate::operation::Operation;
+use crate::operation::{Buffers, Operation};
 use crate::options::Options;
 use crate::transport::{Awaited, Group, Ticket, Transport};
 use engine::{Engine, Members};
@@ -233,14 +233,14 @@ impl Transport for Shared {
         self.members.world[rank]
     }
 
-    fn start(&self, operation: Operation, tag: u32) -> Result<Ticket> {
+    fn start(&self, operation: Operation, buffer: Vec<u8>, tag: u32) -> Result<Ticket> {
         let mut engine = self.endpoint.engine();
-        let ticket = engine.start(operation, &self.members, tag)?;
+        let ticket = engine.start(operation, buffer, &self.members, tag)?;
         self.endpoint.advance(&mut engine)?;
         Ok(ticket)
     }
 
-    fn poll(&self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+    fn poll(&self, ticket: Ticket) -> Result<Option<Buffers>> {
         let endpoint = &self.endpoint;
         // First the absences, then the rings: what a rank sent before it left is received.
         let absences: Vec<(usize, Error)> = (0..endpoint.segment.ranks())
@@ -248,8 +248,8 @@ impl Transport for Shared {
             .collect();
         let mut engine = endpoint.engine();
         endpoint.advance(&mut engine)?;
-        if let Some(result) = engine.take(ticket)? {
-            return Ok(Some(result));
+        if let Some(buffers) = engine.take(ticket)? {
+            return Ok(Some(buffers));
         }
         if !absences.is_empty() {
             // A death ends the run, also if this wait is for a rank that waits for the dead one.

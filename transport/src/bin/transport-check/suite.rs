@@ -88,6 +88,11 @@ fn within(world: &Communicator, rounds: usize, seed: u64) -> Result<(usize, usiz
     Ok((suite.operations, suite.bytes))
 }
 
+/// The bytes of a result in its buffer, which may be longer.
+fn start<'a>(buffer: &'a [u8], wanted: &[u8]) -> &'a [u8] {
+    buffer.get(..wanted.len()).unwrap_or(buffer)
+}
+
 impl Suite<'_> {
     fn rank(&self) -> usize {
         self.world.rank()
@@ -109,6 +114,15 @@ impl Suite<'_> {
             found.len(),
             wanted.len()
         ))
+    }
+
+    /// Starts an operation whose result goes to a new buffer, or to a used one of any length.
+    fn start(&mut self, operation: Operation) -> Result<Request, String> {
+        let started = match self.own.below(2) {
+            0 => self.world.start(operation),
+            _ => self.world.start_into(operation, vec![0xa5; self.own.size(2 << 20)]),
+        };
+        started.map_err(|error| error.to_string())
     }
 
     /// Many messages between random pairs, all under way at the same time.
@@ -140,7 +154,7 @@ impl Suite<'_> {
             } else {
                 Operation::Receive { from, tag, len }
             };
-            requests.push(self.world.start(operation).map_err(|error| error.to_string())?);
+            requests.push(self.start(operation)?);
             wanted.push(bytes);
         }
         self.finish("message", requests, wanted)
@@ -159,21 +173,23 @@ impl Suite<'_> {
             0 => {
                 let results = Request::wait_all(requests).map_err(|error| error.to_string())?;
                 for (found, wanted) in results.iter().zip(&wanted) {
-                    self.right(what, found, wanted)?;
+                    self.right(what, start(found, wanted), wanted)?;
                 }
             }
             1 => {
                 while !requests.is_empty() {
                     let (at, found) =
                         Request::wait_any(&mut requests).map_err(|error| error.to_string())?;
-                    self.right(what, &found, &wanted.remove(at))?;
+                    let wanted = wanted.remove(at);
+                    self.right(what, start(&found.result, &wanted), &wanted)?;
                 }
             }
             order => {
                 while !requests.is_empty() {
                     let at = if order == 2 { requests.len() - 1 } else { 0 };
                     let found = requests.remove(at).wait().map_err(|error| error.to_string())?;
-                    self.right(what, &found, &wanted.remove(at))?;
+                    let wanted = wanted.remove(at);
+                    self.right(what, start(&found, &wanted), &wanted)?;
                 }
             }
         }
@@ -227,7 +243,7 @@ impl Suite<'_> {
         let (mut requests, mut wanted) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let (operation, result) = self.collective();
-            requests.push(self.world.start(operation).map_err(|error| error.to_string())?);
+            requests.push(self.start(operation)?);
             wanted.push(result);
         }
         self.finish("collective", requests, wanted)

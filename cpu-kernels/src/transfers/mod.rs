@@ -16,17 +16,23 @@
 //! one waits for it. Then they have started all its predecessors over the same axes. Every rank
 //! advances all of its transfers at its steps and in its waits, so the first exchanges end, the
 //! second ones begin in order, and they end.
+//!
+//! **Memory.** The transport owns the buffers of an operation until it ends. They are kept for later
+//! exchanges, those of the next run too ([`spare`]): a step needs the same ones as the step before.
+
+mod spare;
 
 use crate::call::CompiledCollective;
 use crate::ranks::{Group, failed};
+use spare::Spare;
 use std::collections::BTreeSet;
 use wengert_core::Diagnostic;
-use wengert_transport::{Communicator, Operation, Request};
+use wengert_transport::{Buffers, Communicator, Operation, Request};
 
 /// A transfer: its number in the plan, or none for a call, of which one runs at a time.
 pub(crate) type Id = Option<usize>;
 
-/// The transfers of a run that are under way.
+/// The transfers of a run that are under way, and buffers for them.
 #[derive(Default)]
 pub(crate) struct Transfers {
     /// In the order of their starts.
@@ -34,6 +40,7 @@ pub(crate) struct Transfers {
     /// The exchanges under way, in the order in which they began, and the transfer of each.
     requests: Vec<Request>,
     owners: Vec<Id>,
+    spare: Spare,
 }
 
 struct Transfer {
@@ -60,7 +67,8 @@ impl Transfers {
         self.list.is_empty()
     }
 
-    /// Starts a transfer. The operand may be changed afterwards.
+    /// Starts a transfer. The operand may be moved afterwards, but not changed until the end of the
+    /// wait.
     pub fn start(
         &mut self,
         id: Id,
@@ -68,13 +76,14 @@ impl Transfers {
         group: &Group,
         operand: &[u8],
     ) -> Result<(), Diagnostic> {
-        let operation = call.first(group, operand);
+        let buffer = self.spare.input(operand.len());
+        let operation = call.first(group, operand, buffer);
         let (call, group) = (call.clone(), group.clone());
         self.list.push(Transfer { id, call, group, state: State::First });
         let at = self.list.len() - 1;
         match self.list[at].group.first.clone() {
             Some(communicator) => self.begin(id, &communicator, operation),
-            None => self.received(id, own(operation)),
+            None => self.received(id, own(operation), Vec::new()),
         }
     }
 
@@ -86,27 +95,29 @@ impl Transfers {
                 break;
             }
             let (request, id) = (self.requests.remove(0), self.owners.remove(0));
-            self.received(id, request.wait().map_err(failed)?)?;
+            let Buffers { result, input } = request.buffers().map_err(failed)?;
+            self.received(id, result, input)?;
         }
         Ok(())
     }
 
-    /// Waits for a transfer, and writes its result.
-    pub fn wait(&mut self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
+    /// Waits for a transfer, and writes its result. The operand is that of the start.
+    pub fn wait(&mut self, id: Id, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
         loop {
             let at = self.list.iter().position(|transfer| transfer.id == id);
             let at = at.expect("the plan's verifier finds the start of each wait (P18)");
             if matches!(self.list[at].state, State::Done(_)) {
                 let Transfer { call, group, state, .. } = self.list.remove(at);
                 let State::Done(received) = state else { unreachable!("as was just asked") };
-                call.finish(&group, &received, result);
+                call.finish(&group, operand, &received, result);
+                self.spare.give_result(received);
                 return Ok(());
             }
             // There is one: if the second exchange of this transfer has not begun, a predecessor
             // is in its first.
-            let (at, received) = Request::wait_any(&mut self.requests).map_err(failed)?;
+            let (at, buffers) = Request::wait_any(&mut self.requests).map_err(failed)?;
             let owner = self.owners.remove(at);
-            self.received(owner, received)?;
+            self.received(owner, buffers.result, buffers.input)?;
         }
     }
 
@@ -116,27 +127,27 @@ impl Transfers {
         communicator: &Communicator,
         operation: Operation,
     ) -> Result<(), Diagnostic> {
-        self.requests.push(communicator.start(operation).map_err(failed)?);
+        let buffer = self.spare.result(operation.receives());
+        self.requests.push(communicator.start_into(operation, buffer).map_err(failed)?);
         self.owners.push(id);
         Ok(())
     }
 
-    /// An exchange of a transfer has ended.
-    fn received(&mut self, id: Id, received: Vec<u8>) -> Result<(), Diagnostic> {
+    /// An exchange of a transfer has ended. What was sent is no longer needed.
+    fn received(&mut self, id: Id, received: Vec<u8>, sent: Vec<u8>) -> Result<(), Diagnostic> {
+        self.spare.give_input(sent);
         let transfer = self.list.iter_mut().find(|transfer| transfer.id == id);
         let transfer = transfer.expect("a transfer stays in the list until it is done");
-        let second = match transfer.state {
-            State::First => transfer.call.second(&transfer.group, &received),
-            _ => None,
-        };
-        match second {
-            None => transfer.state = State::Done(received),
-            Some(operation) => {
-                transfer.state = State::Combined(operation);
-                self.seconds()?;
-            }
+        let is_first = matches!(transfer.state, State::First);
+        if !is_first || !transfer.call.has_two_exchanges(&transfer.group) {
+            transfer.state = State::Done(received);
+            return Ok(());
         }
-        Ok(())
+        let buffer = self.spare.input(transfer.call.share(&transfer.group));
+        let operation = transfer.call.second(&transfer.group, &received, buffer);
+        transfer.state = State::Combined(operation);
+        self.spare.give_result(received);
+        self.seconds()
     }
 
     /// Begins second exchanges whose predecessors have begun.
