@@ -164,21 +164,26 @@ impl Ranks {
         })
     }
 
-    /// Starts a collective. Nothing changes the operand until the end of the wait.
+    /// Starts a collective.
     ///
     /// Errors: those of [`group`](Self::group), and of the transport, as for all that follow.
-    pub(crate) fn start(
+    ///
+    /// # Safety
+    ///
+    /// As for [`Transfers::start`].
+    pub(crate) unsafe fn start(
         &self,
         id: Id,
         call: &CompiledCollective,
         operand: &[u8],
     ) -> Result<(), Diagnostic> {
-        self.transfers().start(id, call, self.group(call.over())?, operand)
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.transfers().start(id, call, self.group(call.over())?, operand) }
     }
 
-    /// Waits for a collective that was started with this operand, and writes its result.
-    pub(crate) fn wait(&self, id: Id, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
-        self.transfers().wait(id, operand, result)
+    /// Waits for a collective that was started, and writes its result.
+    pub(crate) fn wait(&self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
+        self.transfers().wait(id, result)
     }
 
     /// Advances the collectives under way, and waits for none. True if there are some.
@@ -190,7 +195,7 @@ impl Ranks {
 
     /// Gives up the collectives that a failed run has left under way.
     pub(crate) fn abandon(&self) {
-        *self.transfers() = Transfers::default();
+        self.transfers().abandon();
     }
 
     fn transfers(&self) -> MutexGuard<'_, Transfers> {

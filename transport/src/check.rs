@@ -31,7 +31,8 @@ pub(crate) struct Signature {
 }
 
 /// Names of the collectives.
-const NAMES: [&str; 5] = ["all_to_all", "all_to_all_counts", "all_gather", "broadcast", "barrier"];
+const NAMES: [&str; 6] =
+    ["all_to_all", "all_to_all_counts", "exchange", "all_gather", "broadcast", "barrier"];
 
 impl Signature {
     /// The signature that `rank` sends to `peer`.

@@ -43,15 +43,15 @@
 //!   operation, and the ranks that it waited for, as far as they are known.
 //! - A wait advances all operations of its rank. The order in which requests are waited for does
 //!   not matter.
-//! - Buffers are owned by operations. No safe call reaches undefined behaviour, whatever the
-//!   caller does with requests.
+//! - Buffers are owned by operations, but for [`Lent`] ones, which are made by an unsafe call. No
+//!   safe call reaches undefined behaviour, whatever the caller does with requests.
 //! - The first failure of a rank is its last: all its later operations fail.
 //!
 //! # Layers
 //!
 //! | module | what |
 //! |---|---|
-//! | `operation` | operations, their arguments, the messages of which they consist |
+//! | `operation`, `lent` | operations, their arguments and memory, their messages |
 //! | `communicator`, `request` | starting, waiting, splitting, timeouts; the same for all transports |
 //! | `check`, `handshake` | comparison of collectives in debug builds; of hashes at the start |
 //! | `transport` | the trait |
@@ -65,6 +65,7 @@ mod elsewhere;
 mod error;
 mod handshake;
 mod join;
+mod lent;
 #[cfg(target_os = "linux")]
 pub mod mpi;
 mod operation;
@@ -80,6 +81,7 @@ pub use elsewhere::{mpi, shared};
 pub use error::{Error, Kind, Result};
 pub use handshake::{HASH_BYTES, NamedHash};
 pub use join::{is_rank, join, join_if_launched};
+pub use lent::Lent;
 pub use operation::{Buffers, MAX_TAG, Operation};
 pub use options::Options;
 pub use request::Request;

@@ -2,9 +2,10 @@
 //!
 //! Buffers are owned: an operation takes its input by value and gives its result back when it has
 //! ended. So no borrowed memory is in use while an operation runs, and a request may be dropped at
-//! any time.
+//! any time. The one exception is [`Operation::Exchange`], whose input is [lent](Lent).
 
 use crate::error::{Error, Kind, Result};
+use crate::lent::{Input, Lent};
 use std::fmt;
 use std::ops::Range;
 
@@ -66,6 +67,16 @@ pub enum Operation {
         /// Bytes from each rank: the sender's entry of `send` for this rank.
         receive: Vec<usize>,
     },
+    /// Sends a part of `bytes` to each other rank. The result is what the other ranks have sent to
+    /// this one, in order of the ranks. A rank sends itself nothing.
+    Exchange {
+        /// Bytes that stay with their owner.
+        bytes: Lent,
+        /// The part for each rank; that for the rank itself is ignored.
+        send: Vec<Range<usize>>,
+        /// Bytes from each rank: the length of the sender's part for this rank; 0 from itself.
+        receive: Vec<usize>,
+    },
     /// The `bytes` of all ranks, in order of the ranks.
     AllGather {
         /// This rank's part.
@@ -94,6 +105,7 @@ impl Operation {
             Operation::Receive { .. } => "receive",
             Operation::AllToAll { .. } => "all_to_all",
             Operation::AllToAllCounts { .. } => "all_to_all_counts",
+            Operation::Exchange { .. } => "exchange",
             Operation::AllGather { .. } => "all_gather",
             Operation::Broadcast { .. } => "broadcast",
             Operation::Barrier => "barrier",
@@ -111,6 +123,7 @@ impl Operation {
             Operation::Send { bytes, .. } | Operation::AllToAll { bytes } => bytes.len(),
             Operation::Receive { len, .. } | Operation::Broadcast { len, .. } => *len,
             Operation::AllToAllCounts { receive: counts, .. }
+            | Operation::Exchange { receive: counts, .. }
             | Operation::AllGather { counts, .. } => {
                 counts.iter().fold(0, |sum, n| sum.saturating_add(*n))
             }
@@ -172,6 +185,24 @@ impl Operation {
                     ),
                 }
             }
+            Operation::Exchange { bytes, send, receive } => {
+                let lens: Vec<usize> = send.iter().map(Range::len).collect();
+                let total = lens.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
+                lists("send", &lens, total)?;
+                lists("receive", receive, 0)?;
+                let outside = send.iter().find(|part| part.end > bytes.len());
+                match (outside, receive[rank]) {
+                    (None, 0) => Ok(()),
+                    (Some(part), _) => wrong(
+                        format!("`send` has {part:?}, the buffer has {} bytes", bytes.len()),
+                        "each part is a range of the buffer",
+                    ),
+                    (None, own) => wrong(
+                        format!("rank {rank} receives {own} bytes from itself"),
+                        "an exchange is with the other ranks",
+                    ),
+                }
+            }
             Operation::AllGather { bytes, counts } => {
                 lists("counts", counts, counts.iter().fold(0, |sum, n| sum.saturating_add(*n)))?;
                 match counts[rank] == bytes.len() {
@@ -206,6 +237,10 @@ impl Operation {
             Operation::Receive { from, len, .. } => (0, if *from == peer { *len } else { 0 }),
             Operation::AllToAll { bytes } => (bytes.len() / size, bytes.len() / size),
             Operation::AllToAllCounts { send, receive, .. } => (send[peer], receive[peer]),
+            Operation::Exchange { send, receive, .. } => match peer == rank {
+                true => (0, 0),
+                false => (send[peer].len(), receive[peer]),
+            },
             Operation::AllGather { counts, .. } => (counts[rank], counts[peer]),
             Operation::Broadcast { root, len, .. } => (
                 if rank == *root && peer != rank { *len } else { 0 },
@@ -238,7 +273,7 @@ impl Operation {
             Operation::Send { to, bytes, .. } => {
                 messages.sends.push((to, 0..bytes.len()));
                 messages.returns_input = true;
-                messages.input = bytes;
+                messages.input = Input::Owned(bytes);
             }
             Operation::Receive { from, len, .. } => {
                 messages.receives.push((from, 0..len));
@@ -255,7 +290,13 @@ impl Operation {
                 messages.sends = others(from);
                 messages.receives = others(into);
                 messages.len = receive.iter().sum();
-                messages.input = bytes;
+                messages.input = Input::Owned(bytes);
+            }
+            Operation::Exchange { bytes, send, receive } => {
+                messages.sends = others(send);
+                messages.receives = others(starts(&receive));
+                messages.len = receive.iter().sum();
+                messages.input = Input::Lent(bytes);
             }
             Operation::AllGather { bytes, counts } => {
                 let into = starts(&counts);
@@ -263,12 +304,12 @@ impl Operation {
                 messages.sends = others(vec![0..bytes.len(); size]);
                 messages.receives = others(into);
                 messages.len = counts.iter().sum();
-                messages.input = bytes;
+                messages.input = Input::Owned(bytes);
             }
             Operation::Broadcast { root, bytes, len } if root == rank => {
                 messages.sends = others(vec![0..len; size]);
                 messages.returns_input = true;
-                messages.input = bytes;
+                messages.input = Input::Owned(bytes);
             }
             Operation::Broadcast { root, len, .. } => {
                 messages.receives.push((root, 0..len));
@@ -287,7 +328,7 @@ impl Operation {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Messages {
     /// What is sent.
-    pub input: Vec<u8>,
+    pub input: Input,
     /// Bytes of the result, unless the input is the result.
     pub len: usize,
     /// The receiver of each message, and its place in the input.
@@ -316,6 +357,10 @@ impl fmt::Display for Operation {
                 let receive = receive.iter().sum::<usize>();
                 write!(f, "{name} of {} bytes to {receive} bytes", bytes.len())
             }
+            Operation::Exchange { bytes, receive, .. } => {
+                let receive = receive.iter().sum::<usize>();
+                write!(f, "{name} of {} bytes to {receive} bytes", bytes.len())
+            }
             Operation::AllGather { bytes, counts } => {
                 let all = counts.iter().sum::<usize>();
                 write!(f, "{name} of {} of {all} bytes", bytes.len())
@@ -333,13 +378,14 @@ impl fmt::Display for Operation {
 pub struct Buffers {
     /// What was received, or the buffer of a send or of the root of a broadcast.
     pub result: Vec<u8>,
-    /// What was sent, unless it is the result.
+    /// What was sent, unless it is the result or was lent.
     pub input: Vec<u8>,
 }
 
 impl Buffers {
     /// The buffers of an operation of which `returns_input` is known.
-    pub(crate) fn of(input: Vec<u8>, result: Vec<u8>, returns_input: bool) -> Buffers {
+    pub(crate) fn of(input: Input, result: Vec<u8>, returns_input: bool) -> Buffers {
+        let input = input.into_buffer();
         let (result, input) = if returns_input { (input, result) } else { (result, input) };
         Buffers { result, input }
     }

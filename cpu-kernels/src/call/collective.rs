@@ -10,17 +10,19 @@
 //! This module says what is exchanged and what becomes of it. [`crate::transfers`] exchanges: a
 //! call starts its transfer and waits for it. Unlike other calls, collectives allocate in a run:
 //! operations of the transport own their buffers, since another rank may still read them after an
-//! error. What a rank would receive from itself it reads in its operand, which nothing changes
-//! before the wait ([`CompiledCollective::keeps_own`]).
+//! error. Large operands are lent instead of copied: nothing changes them before the wait
+//! ([`CompiledCollective::is_lent`]).
 
 use super::{Arguments, Compile, Kernels};
 use crate::memory::Workspace;
 use crate::ranks::Group;
 use bytemuck::Pod;
 use half::{bf16, f16};
+use std::cmp::Ordering;
+use std::ops::Range;
 use wengert_core::call::{Collective, CollectiveKind};
 use wengert_core::{DType, Diagnostic};
-use wengert_transport::Operation;
+use wengert_transport::{Lent, Operation};
 
 /// A reduction of at most so many bytes, those of all ranks together, is one exchange.
 const SMALL: usize = 1 << 14;
@@ -62,8 +64,10 @@ impl Kernels for CompiledCollective {
         // SAFETY: the run has checked that the operand may be read, and nothing writes it now.
         let operand =
             unsafe { std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes()) };
-        ranks.start(None, self, operand)?;
-        ranks.wait(None, operand, result)
+        // SAFETY: no other step runs until the wait, or until the run has failed and abandons its
+        // transfers.
+        unsafe { ranks.start(None, self, operand)? };
+        ranks.wait(None, result)
     }
 }
 
@@ -94,59 +98,67 @@ impl CompiledCollective {
         &self.call.over
     }
 
-    /// Whether a rank's own part of the first exchange stays in its operand. Otherwise it is in what
-    /// the rank receives.
-    fn keeps_own(&self, group: &Group) -> bool {
+    /// Whether the first exchange sends from the operand, and leaves a rank's own part there.
+    /// Otherwise it has a copy, and the own part is in what the rank receives.
+    fn is_lent(&self, group: &Group) -> bool {
         use CollectiveKind::{AllGather, Max, Min, Sum, SumScatter};
         match self.call.kind {
-            // To more than one other rank, an all-gather sends from one copy.
+            Sum | Max | Min if has_two_exchanges(&self.call, group.size) => true,
+            // Among more ranks, libraries of MPI gather few bytes faster than by messages.
             Sum | Max | Min | AllGather => group.size == 2,
+            // The parts are contiguous.
             SumScatter => self.call.outer == 1,
             _ => false,
         }
     }
 
-    /// The first exchange. `buffer` is empty, and for what is sent.
-    pub fn first(&self, group: &Group, operand: &[u8], mut buffer: Vec<u8>) -> Operation {
+    /// The part of the operand for each rank, in a first exchange that [is lent](Self::is_lent).
+    fn for_ranks(&self, group: &Group, operand: &[u8]) -> Vec<Range<usize>> {
+        let part = self.call.part() * self.call.dtype.size();
+        match self.call.kind {
+            CollectiveKind::SumScatter => {
+                (0..group.size).map(|rank| rank * part..(rank + 1) * part).collect()
+            }
+            _ if has_two_exchanges(&self.call, group.size) => {
+                let ends = self.shares(group).into_iter().scan(0, |at, share| {
+                    *at += share;
+                    Some(*at - share..*at)
+                });
+                ends.collect()
+            }
+            _ => vec![0..operand.len(); group.size],
+        }
+    }
+
+    /// The first exchange. `buffer` gives an empty buffer, for what is sent.
+    pub fn first(
+        &self,
+        group: &Group,
+        operand: Lent,
+        buffer: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Operation {
         use CollectiveKind::{AllGather, AllToAll, AxisIndex, Max, Min, Permute, Sum, SumScatter};
         let Group { position, size, .. } = *group;
+        if self.is_lent(group) {
+            let send = self.for_ranks(group, &operand);
+            let mut receive = vec![send[position].len(); size];
+            receive[position] = 0;
+            return Operation::Exchange { bytes: operand, send, receive };
+        }
         let part = self.call.part() * self.call.dtype.size();
-        let of_others = |len: usize| -> Vec<usize> {
-            (0..size).map(|rank| if rank == position { 0 } else { len }).collect()
-        };
+        let mut bytes = buffer(operand.len());
         match self.call.kind {
-            Sum | Max | Min if has_two_exchanges(&self.call, size) => {
-                buffer.extend_from_slice(operand);
-                let send = self.shares(group);
-                let receive = vec![send[position]; size];
-                Operation::AllToAllCounts { bytes: buffer, send, receive }
-            }
             Sum | Max | Min | AllGather => {
-                buffer.extend_from_slice(operand);
-                match self.keeps_own(group) {
-                    true => {
-                        let counts = of_others(operand.len());
-                        Operation::AllToAllCounts {
-                            bytes: buffer,
-                            send: counts.clone(),
-                            receive: counts,
-                        }
-                    }
-                    false => {
-                        Operation::AllGather { bytes: buffer, counts: vec![operand.len(); size] }
-                    }
-                }
-            }
-            SumScatter if self.keeps_own(group) => {
-                buffer.extend_from_slice(&operand[..position * part]);
-                buffer.extend_from_slice(&operand[(position + 1) * part..]);
-                let counts = of_others(part);
-                Operation::AllToAllCounts { bytes: buffer, send: counts.clone(), receive: counts }
+                bytes.extend_from_slice(&operand);
+                Operation::AllGather { bytes, counts: vec![operand.len(); size] }
             }
             SumScatter | AllToAll => {
-                apart(operand, self.call.outer, size, &mut buffer);
-                let counts = vec![part; size];
-                Operation::AllToAllCounts { bytes: buffer, send: counts.clone(), receive: counts }
+                apart(&operand, self.call.outer, size, &mut bytes);
+                Operation::AllToAllCounts {
+                    bytes,
+                    send: vec![part; size],
+                    receive: vec![part; size],
+                }
             }
             Permute => {
                 let (mut send, mut receive) = (vec![0; size], vec![0; size]);
@@ -159,24 +171,27 @@ impl CompiledCollective {
                     }
                 }
                 if send.iter().any(|bytes| *bytes > 0) {
-                    buffer.extend_from_slice(operand);
+                    bytes.extend_from_slice(&operand);
                 }
-                Operation::AllToAllCounts { bytes: buffer, send, receive }
+                Operation::AllToAllCounts { bytes, send, receive }
             }
             AxisIndex => unreachable!("nothing is exchanged for it"),
         }
     }
 
-    /// The second exchange of a reduction that has two, from what the first has received. `buffer`
+    /// The second exchange of a reduction that has two, from what the first has received. `bytes`
     /// is empty, and for what is sent.
-    pub fn second(&self, group: &Group, received: &[u8], mut buffer: Vec<u8>) -> Operation {
+    pub fn second(
+        &self,
+        group: &Group,
+        operand: &[u8],
+        received: &[u8],
+        mut bytes: Vec<u8>,
+    ) -> Operation {
         let counts = self.shares(group);
-        let share = counts[group.position];
-        buffer.resize(share, 0);
-        let operands: Vec<&[u8]> =
-            (0..group.size).map(|rank| &received[rank * share..][..share]).collect();
-        self.combine(&operands, &mut buffer);
-        Operation::AllGather { bytes: buffer, counts }
+        bytes.resize(counts[group.position], 0);
+        self.combine(&self.parts(group, operand, received), &mut bytes);
+        Operation::AllGather { bytes, counts }
     }
 
     /// Writes the result, from the operand and the start of what the last exchange has received.
@@ -204,18 +219,17 @@ impl CompiledCollective {
         }
     }
 
-    /// What each rank has sent to this one in the first exchange.
+    /// What each rank has for this one in the first exchange.
     fn parts<'a>(&self, group: &Group, operand: &'a [u8], received: &'a [u8]) -> Vec<&'a [u8]> {
-        let part = self.call.part() * self.call.dtype.size();
-        let keeps_own = self.keeps_own(group);
-        let own = match self.call.kind {
-            CollectiveKind::SumScatter => group.position * part,
-            _ => 0,
-        };
-        let of_rank = |rank: usize| match keeps_own {
-            true if rank == group.position => &operand[own..][..part],
-            true if rank > group.position => &received[(rank - 1) * part..][..part],
-            _ => &received[rank * part..][..part],
+        if !self.is_lent(group) {
+            let part = self.call.part() * self.call.dtype.size();
+            return (0..group.size).map(|rank| &received[rank * part..][..part]).collect();
+        }
+        let own = &operand[self.for_ranks(group, operand)[group.position].clone()];
+        let of_rank = |rank: usize| match rank.cmp(&group.position) {
+            Ordering::Less => &received[rank * own.len()..][..own.len()],
+            Ordering::Equal => own,
+            Ordering::Greater => &received[(rank - 1) * own.len()..][..own.len()],
         };
         (0..group.size).map(of_rank).collect()
     }

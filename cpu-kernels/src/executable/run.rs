@@ -5,6 +5,7 @@ use super::{CpuExecutable, Kernel, Profile, RunMemory, Spent};
 use crate::call::{CompiledCall, CompiledCollective};
 use crate::memory::{Span, Workspace};
 use crate::nest::CompiledNest;
+use crate::ranks::Ranks;
 use std::ptr::NonNull;
 use std::time::Instant;
 use wengert_core::Diagnostic;
@@ -51,15 +52,24 @@ pub(super) fn run(
         spans,
         under_way: false,
     };
+    // A run that ends well has waited for all of them (P18).
+    let abandons = Abandons(workspace.ranks());
     let done = resolved.run(counters, &mut runner, *limit);
-    if done.is_err() {
-        workspace.ranks().abandon();
-    }
+    drop(abandons);
     // The caller's memory is lent for this run only.
     for spans in [&mut memories.inputs, &mut memories.outputs, &mut memories.variables] {
         spans.clear();
     }
     done
+}
+
+/// Gives up the transfers that are left when a run ends, also if it panics: they read its memory.
+struct Abandons<'a>(&'a Ranks);
+
+impl Drop for Abandons<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 struct Runner<'a> {
@@ -119,7 +129,9 @@ impl StepRunner for Runner<'_> {
                     std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes())
                 };
                 let call = &self.collectives[transfer];
-                self.workspace.ranks().start(Some(transfer), call, operand)?;
+                // SAFETY: the operand is in a memory of this run. The plan's verifier lets no step
+                // write it before the wait (P18), and a run that fails abandons its transfers.
+                unsafe { self.workspace.ranks().start(Some(transfer), call, operand)? };
                 self.spent(since, |profile| &mut profile.transfers);
             }
             Kernel::Wait { transfer, .. } => {
@@ -127,15 +139,11 @@ impl StepRunner for Runner<'_> {
                 assert!(result.is_writable(), "the plan's verifier lets it be written (P9)");
                 let are_apart = operand.bytes() == 0 || !operand.overlaps(&result);
                 assert!(are_apart, "both are in use until the wait (P18)");
-                // SAFETY: the spans are in memories of this run, the result may be written, they
-                // are apart, and no other step runs now.
-                let (operand, result) = unsafe {
-                    (
-                        std::slice::from_raw_parts(operand.pointer().cast_const(), operand.bytes()),
-                        std::slice::from_raw_parts_mut(result.pointer(), result.bytes()),
-                    )
-                };
-                self.workspace.ranks().wait(Some(transfer), operand, result)?;
+                // SAFETY: the span is in a memory of this run, it may be written, it is apart from
+                // the operand, which the transfer reads, and no other step runs now.
+                let result =
+                    unsafe { std::slice::from_raw_parts_mut(result.pointer(), result.bytes()) };
+                self.workspace.ranks().wait(Some(transfer), result)?;
                 self.spent(since, |profile| &mut profile.transfers);
             }
             Kernel::Followed { call, nest, .. } => {

@@ -17,8 +17,9 @@
 //! advances all of its transfers at its steps and in its waits, so the first exchanges end, the
 //! second ones begin in order, and they end.
 //!
-//! **Memory.** The transport owns the buffers of an operation until it ends. They are kept for later
-//! exchanges, those of the next run too ([`spare`]): a step needs the same ones as the step before.
+//! **Memory.** Large operands are [lent](Lent) to the transport until the wait. It owns the other
+//! buffers of an operation until that ends. They are kept for later exchanges, those of the next run
+//! too ([`spare`]): a step needs the same ones as the step before.
 
 mod spare;
 
@@ -27,7 +28,7 @@ use crate::ranks::{Group, failed};
 use spare::Spare;
 use std::collections::BTreeSet;
 use wengert_core::Diagnostic;
-use wengert_transport::{Buffers, Communicator, Operation, Request};
+use wengert_transport::{Buffers, Communicator, Lent, Operation, Request};
 
 /// A transfer: its number in the plan, or none for a call, of which one runs at a time.
 pub(crate) type Id = Option<usize>;
@@ -47,6 +48,7 @@ struct Transfer {
     id: Id,
     call: CompiledCollective,
     group: Group,
+    operand: Lent,
     state: State,
 }
 
@@ -67,19 +69,32 @@ impl Transfers {
         self.list.is_empty()
     }
 
-    /// Starts a transfer. The operand may be moved afterwards, but not changed until the end of the
-    /// wait.
-    pub fn start(
+    /// Gives up all transfers. Buffers are kept.
+    pub fn abandon(&mut self) {
+        self.requests.clear();
+        self.owners.clear();
+        self.list.clear();
+    }
+
+    /// Starts a transfer.
+    ///
+    /// # Safety
+    ///
+    /// The operand stays where it is, and nothing writes it, until the transfer was waited for, or
+    /// it was abandoned with all others.
+    pub unsafe fn start(
         &mut self,
         id: Id,
         call: &CompiledCollective,
         group: &Group,
         operand: &[u8],
     ) -> Result<(), Diagnostic> {
-        let buffer = self.spare.input(operand.len());
-        let operation = call.first(group, operand, buffer);
+        // SAFETY: the requests of the transfer end before its wait does, and are dropped when it is
+        // abandoned.
+        let operand = unsafe { Lent::new(operand) };
+        let operation = call.first(group, operand, |len| self.spare.input(len));
         let (call, group) = (call.clone(), group.clone());
-        self.list.push(Transfer { id, call, group, state: State::First });
+        self.list.push(Transfer { id, call, group, operand, state: State::First });
         let at = self.list.len() - 1;
         match self.list[at].group.first.clone() {
             Some(communicator) => self.begin(id, &communicator, operation),
@@ -101,15 +116,15 @@ impl Transfers {
         Ok(())
     }
 
-    /// Waits for a transfer, and writes its result. The operand is that of the start.
-    pub fn wait(&mut self, id: Id, operand: &[u8], result: &mut [u8]) -> Result<(), Diagnostic> {
+    /// Waits for a transfer, and writes its result.
+    pub fn wait(&mut self, id: Id, result: &mut [u8]) -> Result<(), Diagnostic> {
         loop {
             let at = self.list.iter().position(|transfer| transfer.id == id);
             let at = at.expect("the plan's verifier finds the start of each wait (P18)");
             if matches!(self.list[at].state, State::Done(_)) {
-                let Transfer { call, group, state, .. } = self.list.remove(at);
+                let Transfer { call, group, operand, state, .. } = self.list.remove(at);
                 let State::Done(received) = state else { unreachable!("as was just asked") };
-                call.finish(&group, operand, &received, result);
+                call.finish(&group, &operand, &received, result);
                 self.spare.give_result(received);
                 return Ok(());
             }
@@ -144,7 +159,8 @@ impl Transfers {
             return Ok(());
         }
         let buffer = self.spare.input(transfer.call.share(&transfer.group));
-        let operation = transfer.call.second(&transfer.group, &received, buffer);
+        let Transfer { call, group, operand, .. } = &*transfer;
+        let operation = call.second(group, operand, &received, buffer);
         transfer.state = State::Combined(operation);
         self.spare.give_result(received);
         self.seconds()
@@ -154,7 +170,7 @@ impl Transfers {
     fn seconds(&mut self) -> Result<(), Diagnostic> {
         let mut held: BTreeSet<Vec<String>> = BTreeSet::new();
         for at in 0..self.list.len() {
-            let Transfer { id, call, group, state } = &mut self.list[at];
+            let Transfer { id, call, group, state, .. } = &mut self.list[at];
             let id = *id;
             match std::mem::replace(state, State::Second) {
                 State::Combined(operation) if !held.contains(call.over()) => {
@@ -177,9 +193,10 @@ impl Transfers {
     }
 }
 
-/// What a rank receives that is alone in its group: its own bytes.
+/// What a rank receives that is alone in its group: its own bytes, unless they stay in the operand.
 fn own(operation: Operation) -> Vec<u8> {
     match operation {
+        Operation::Exchange { .. } => Vec::new(),
         Operation::AllToAllCounts { bytes, .. } | Operation::AllGather { bytes, .. } => bytes,
         other => unreachable!("no collective of a plan exchanges by {}", other.name()),
     }

@@ -13,14 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use wengert::train::{Report, TrainError};
 use wengert::transport::{self, Communicator, Options};
-use wengert::{DeviceOptions, Diagnostic, diagnostic};
+use wengert::{Diagnostic, diagnostic};
 
 /// What this process is.
 pub(super) enum Joined {
     /// The only rank.
     Alone,
-    /// One of several.
-    Rank(Communicator),
+    /// One of several, and the default of its threads if this program has started it: its share of
+    /// the processors.
+    Rank(Communicator, Option<usize>),
     /// The launcher of so many.
     Launcher(usize),
 }
@@ -32,6 +33,8 @@ pub(super) fn join(args: &RanksArgs) -> Outcome<Joined> {
     let wanted = args.ranks.map(usize::from);
     let timeout = Duration::from_secs(args.rank_timeout);
     let options = Options { timeout, ..Options::default() };
+    // Joining binds this process to its share.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
     let Some(world) = transport::join_if_launched(&options).map_err(failed)? else {
         return Ok(match wanted {
             Some(count) if count > 1 => Joined::Launcher(count),
@@ -44,16 +47,10 @@ pub(super) fn join(args: &RanksArgs) -> Outcome<Joined> {
                 .help("leave out `--ranks` where mpirun or srun starts the ranks")
                 .into())
         }
-        _ => Ok(Joined::Rank(world)),
-    }
-}
-
-/// Divides the processors of the machine among the ranks that this program has started.
-pub(super) fn share_threads(ranks: Option<u16>, options: &mut DeviceOptions) {
-    if let Some(ranks) = ranks.filter(|ranks| *ranks > 1 && transport::is_rank()) {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let share = (processors / usize::from(ranks)).max(1);
-        options.threads = options.threads.or(Some(share));
+        _ => {
+            let share = (processors / world.size()).max(1);
+            Ok(Joined::Rank(world, transport::is_rank().then_some(share)))
+        }
     }
 }
 

@@ -37,13 +37,13 @@ pub fn run(args: &TrainArgs, console: &mut Console<'_>) -> Outcome {
             .into());
     }
     let tensor = args.ranks.tensor()?;
-    let world = match ranks::join(&args.ranks)? {
-        Joined::Alone => None,
-        Joined::Rank(world) => Some(world),
+    let (world, share) = match ranks::join(&args.ranks)? {
+        Joined::Alone => (None, None),
+        Joined::Rank(world, share) => (Some(world), share),
         Joined::Launcher(count) => return ranks::launch(count, console),
     };
     let (device, mut choices) = device(&args.device)?;
-    ranks::share_threads(args.ranks.ranks, &mut choices);
+    choices.threads = choices.threads.or(share);
     let mut recipe = with_precision(recipe_of(&source, "trained")?, &args.precision)?;
     let sets = Sets::open(&args.monitoring.sets, &args.data, &mut recipe, console)?;
     let sets = sets.data();

@@ -44,6 +44,8 @@ pub(super) struct Work<A: Abi> {
     /// Lists of numbers that MPI reads.
     pub lists: Vec<Vec<c_int>>,
     pub returns_input: bool,
+    /// The input is a copy of lent bytes.
+    pub lent: bool,
     pub forgotten: bool,
 }
 

@@ -8,6 +8,7 @@ use super::library::Library;
 use super::process::{Part, Process, Table, Work, pause, readable, writable};
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result};
+use crate::lent::Input;
 use crate::operation::{Buffers, Messages, Operation, at_least};
 use crate::options::Options;
 use crate::transport::{Awaited, Group, Ticket, Transport};
@@ -82,7 +83,12 @@ impl<A: Abi> Mpi<A> {
     /// error, those that were started stay in `work`.
     fn begin(&self, messages: Messages, kind: Native, tag: u32, work: &mut Work<A>) -> Result<()> {
         let Messages { input, len, sends, receives, copy, returns_input } = messages;
-        work.input = input;
+        // MPI may read the input after the request was given up.
+        work.lent = matches!(input, Input::Lent(_));
+        work.input = match input {
+            Input::Owned(bytes) => bytes,
+            Input::Lent(bytes) => bytes.to_vec(),
+        };
         work.returns_input = returns_input;
         work.result = at_least(len, std::mem::take(&mut work.result))?;
         if let Some((from, into)) = copy {
@@ -206,6 +212,7 @@ impl<A: Abi> Transport for Mpi<A> {
             result: buffer,
             lists: Vec::new(),
             returns_input: false,
+            lent: false,
             forgotten: false,
         };
         let begun = self.begin(messages, native, tag, &mut work);
@@ -220,7 +227,8 @@ impl<A: Abi> Transport for Mpi<A> {
             return Ok(None);
         }
         let work = table.works.remove(&ticket).expect("it was there");
-        Ok(Some(Buffers::of(work.input, work.result, work.returns_input)))
+        let input = if work.lent { Vec::new() } else { work.input };
+        Ok(Some(Buffers::of(Input::Owned(input), work.result, work.returns_input)))
     }
 
     fn awaited(&self, ticket: Ticket) -> Vec<Awaited> {

@@ -21,6 +21,7 @@ use super::frame::{Envelope, Frame, HEADER, SHORT};
 use super::ring::{Reader, Writer};
 use super::segment::Segment;
 use crate::error::{Error, Kind, Result};
+use crate::lent::Input;
 use crate::operation::{Buffers, Operation, at_least};
 use crate::transport::Ticket;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +43,7 @@ pub(super) struct Members {
 /// An operation under way.
 #[derive(Default)]
 struct Work {
-    input: Vec<u8>,
+    input: Input,
     result: Vec<u8>,
     returns_input: bool,
     /// Nobody will ask for the result.
@@ -269,12 +270,14 @@ impl Engine {
         (0..self.outgoing.len()).filter(|rank| !self.outgoing[*rank].is_empty()).collect()
     }
 
-    /// Gives up the result of a work, if it is there. Its messages still move.
+    /// Gives up the result of a work, if it is there. Its messages still move, from a copy if their
+    /// bytes are lent.
     pub fn forget(&mut self, ticket: Ticket) {
         let Some(work) = self.works.get_mut(&ticket) else { return };
         work.forgotten = true;
-        if work.open.is_empty() {
-            self.works.remove(&ticket);
+        match work.open.is_empty() {
+            true => drop(self.works.remove(&ticket)),
+            false => work.input.own(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! the file descriptor of the segment there, and the random bits of the run, which are also in the
 //! segment. A process opens the segment by its path under `/proc`, so nothing is inherited.
 
+use super::processors;
 use super::segment::{RunId, Segment};
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result};
@@ -53,6 +54,9 @@ impl Invitation {
 
 /// Joins the world of the launcher that has started this process, and waits for the other ranks.
 /// None if [`VARIABLE`] is not set.
+///
+/// The calling thread, and those that it starts afterwards, run on this rank's share of the
+/// processors from then on, if there is at least one for each rank.
 pub fn join(options: &Options) -> Result<Option<Communicator>> {
     match std::env::var_os(VARIABLE) {
         None => Ok(None),
@@ -71,7 +75,8 @@ fn accept(text: &str, options: &Options) -> Result<Communicator> {
     let segment = Segment::open(&path, ranks, run).map_err(|error| error.at(rank, &place))?;
     let segment = std::sync::Arc::new(segment);
     super::claim(&segment, rank).map_err(|error| error.at(rank, &place))?;
-    super::enter(segment, rank, Some(launcher), options)
+    let has_own = processors::bind(rank, ranks);
+    super::enter(segment, rank, Some(launcher), has_own, options)
 }
 
 #[cfg(test)]

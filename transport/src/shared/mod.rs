@@ -3,7 +3,7 @@
 //! Ranks are processes that a [`Launcher`] has started, or threads of one process ([`threads`]).
 //! Nothing has to be installed. [`segment`] is the memory, [`ring`] the way of bytes through it,
 //! [`engine`] the matching of messages, [`doorbell`] the sleep, [`monitor`] the watch over other
-//! ranks.
+//! ranks, [`processors`] where a rank runs.
 //!
 //! # Faults
 //!
@@ -20,6 +20,7 @@ mod frame;
 mod join;
 mod launcher;
 mod monitor;
+mod processors;
 mod ring;
 mod segment;
 
@@ -49,7 +50,8 @@ pub fn threads(ranks: usize, options: &Options) -> Result<Vec<Communicator>> {
     for rank in 0..ranks {
         claim(&segment, rank)?;
     }
-    let one = |rank| enter(segment.clone(), rank, None, options);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let one = |rank| enter(segment.clone(), rank, None, ranks <= cpus, options);
     (0..ranks).map(one).collect()
 }
 
@@ -69,11 +71,13 @@ fn claim(segment: &Segment, rank: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all ranks have joined, and makes the world of a rank that was claimed.
+/// Waits until all ranks have joined, and makes the world of a rank that was claimed. `has_own`:
+/// each rank has a processor of its own.
 fn enter(
     segment: Arc<Segment>,
     rank: usize,
     launcher: Option<u32>,
+    has_own: bool,
     options: &Options,
 ) -> Result<Communicator> {
     let ranks = segment.ranks();
@@ -100,7 +104,6 @@ fn enter(
         doorbell::sleep(segment.rank(rank), stamp, 0, until);
     }
     let monitor = Monitor::start(segment.clone(), rank, launcher)?;
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let endpoint = Endpoint {
         engine: Mutex::new(Engine::new(rank, ranks)),
         segment,
@@ -108,7 +111,7 @@ fn enter(
         launcher,
         monitor,
         next_context: AtomicU32::new(1),
-        spins: if ranks <= cpus { SPINS } else { 0 },
+        spins: if has_own { SPINS } else { 0 },
         timeout: options.timeout,
         has_failed: AtomicBool::new(false),
     };
@@ -236,7 +239,7 @@ impl Transport for Shared {
     fn start(&self, operation: Operation, buffer: Vec<u8>, tag: u32) -> Result<Ticket> {
         let mut engine = self.endpoint.engine();
         let ticket = engine.start(operation, buffer, &self.members, tag)?;
-        self.endpoint.advance(&mut engine)?;
+        self.endpoint.advance(&mut engine).inspect_err(|_| engine.forget(ticket))?;
         Ok(ticket)
     }
 

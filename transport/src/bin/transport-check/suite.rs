@@ -200,7 +200,7 @@ impl Suite<'_> {
     fn collective(&mut self) -> (Operation, Vec<u8>) {
         self.number += 1;
         let (rank, size, number) = (self.rank(), self.size(), self.number);
-        match self.random.below(5) {
+        match self.random.below(6) {
             0 => {
                 let len = self.random.size(1 << 20);
                 let bytes = (0..size).flat_map(|to| message(number, rank, to, len)).collect();
@@ -233,6 +233,23 @@ impl Suite<'_> {
                 let bytes = if rank == root { wanted.clone() } else { Vec::new() };
                 (Operation::Broadcast { root, bytes, len }, wanted)
             }
+            4 => {
+                let lens: Vec<usize> = (0..size * size).map(|_| self.random.size(50_000)).collect();
+                let len = |from: usize, to: usize| lens[from * size + to];
+                let parts = |of: &dyn Fn(usize) -> Vec<u8>| (0..size).flat_map(of).collect();
+                let bytes: Vec<u8> = parts(&|to| message(number, rank, to, len(rank, to)));
+                let send = (0..size).map(|to| {
+                    let start = (0..to).map(|to| len(rank, to)).sum();
+                    start..start + len(rank, to)
+                });
+                let send = send.collect();
+                let from_other = |from: usize| if from == rank { 0 } else { len(from, rank) };
+                let receive = (0..size).map(from_other).collect();
+                let wanted = parts(&|from| message(number, from, rank, from_other(from)));
+                // Lent for ever: a rank may fail at any time.
+                let bytes: &'static [u8] = bytes.leak();
+                (Operation::Exchange { bytes: bytes.into(), send, receive }, wanted)
+            }
             _ => (Operation::Barrier, Vec::new()),
         }
     }
@@ -259,6 +276,9 @@ impl Suite<'_> {
             }
             Operation::AllGather { bytes, counts } => world.all_gather_counts(bytes, counts),
             Operation::Broadcast { root, bytes, len } => world.broadcast(root, bytes, len),
+            exchange @ Operation::Exchange { .. } => {
+                world.start(exchange).and_then(|request| request.wait())
+            }
             _ => world.barrier().map(|()| Vec::new()),
         };
         self.operations += 1;
