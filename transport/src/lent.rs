@@ -151,7 +151,7 @@ mod tests {
         for (send, receive, text) in [
             (vec![0..4, 0..0], vec![0, 0], "`send` has 0..4, the buffer has 3 bytes"),
             (vec![0..1, 0..0], vec![0, 1], "rank 1 receives 1 bytes from itself"),
-            (vec![0..1], vec![0, 0], "`send` has 1 entries for 2 ranks"),
+            (vec![0..1; 3], vec![0, 0], "`send` has 3 entries for 2 ranks"),
         ] {
             assert!(of(send, receive).is_err_and(|error| error.contains(text)), "{text}");
         }

@@ -18,8 +18,8 @@
 //! second ones begin in order, and they end.
 //!
 //! **Memory.** Large operands are [lent](Lent) to the transport until the wait. It owns the other
-//! buffers of an operation until that ends. They are kept for later exchanges, those of the next run
-//! too ([`spare`]): a step needs the same ones as the step before.
+//! buffers of an operation until that ends. They are kept for later exchanges, those of the next
+//! run too ([`spare`]): a step needs the same ones as the step before.
 
 mod spare;
 

@@ -30,8 +30,9 @@ pub const MAX_RANKS: usize = 256;
 const MAGIC: u64 = u64::from_le_bytes(*b"wengert1");
 /// Bytes of all rings together, if the limits of one ring allow it.
 const RINGS: usize = 64 << 20;
-/// Fewest and most bytes of a ring. The most hold the largest gradients of many models: a rank that
-/// computes empties its ring only between kernels, and the sender goes on only then. Both are powers of two, and multiples of a page.
+/// Fewest and most bytes of a ring. Both are powers of two, and multiples of a page. The most hold
+/// the gradients of many models whole: a rank that computes empties its ring only between kernels,
+/// and the sender can go on only then.
 const RING: (usize, usize) = (16 << 10, 8 << 20);
 
 /// Identifies a run: 128 random bits.
