@@ -304,7 +304,7 @@ mod tests {
             assert!(layout.bytes + ranks * ranks * capacity <= layout.len);
             assert_eq!((layout.cells % 128, layout.rings % 128, layout.bytes % 4096), (0, 0, 0));
         }
-        assert_eq!((capacity(2), capacity(256)), (1 << 20, 16 << 10));
+        assert_eq!((capacity(2), capacity(4), capacity(256)), (8 << 20, 4 << 20, 16 << 10));
     }
 
     #[test]
