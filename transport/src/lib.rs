@@ -51,7 +51,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `operation`, `lent` | operations, their arguments and memory, their messages |
+//! | `operation`, `messages`, `lent` | operations and their arguments, their messages, memory |
 //! | `communicator`, `request` | starting, waiting, splitting, timeouts; the same for all transports |
 //! | `check`, `handshake` | comparison of collectives in debug builds; of hashes at the start |
 //! | `transport` | the trait |
@@ -66,6 +66,7 @@ mod error;
 mod handshake;
 mod join;
 mod lent;
+mod messages;
 #[cfg(target_os = "linux")]
 pub mod mpi;
 mod operation;
@@ -82,7 +83,8 @@ pub use error::{Error, Kind, Result};
 pub use handshake::{HASH_BYTES, NamedHash};
 pub use join::{is_rank, join, join_if_launched};
 pub use lent::Lent;
-pub use operation::{Buffers, MAX_TAG, Operation};
+pub use messages::Buffers;
+pub use operation::{MAX_TAG, Operation};
 pub use options::Options;
 pub use request::Request;
 pub use transport::{Awaited, Group, Ticket, Transport};

@@ -3,7 +3,7 @@
 use crate::check::Signature;
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result, ranks_text};
-use crate::operation::Buffers;
+use crate::messages::Buffers;
 use crate::transport::{Awaited, Ticket};
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,8 @@
 //!   communicator are matched by their order.
 
 use crate::error::{Error, Result};
-use crate::operation::{Buffers, Operation};
+use crate::messages::Buffers;
+use crate::operation::Operation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

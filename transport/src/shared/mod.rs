@@ -30,7 +30,8 @@ pub use segment::MAX_RANKS;
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Kind, Result, ranks_text};
-use crate::operation::{Buffers, Operation};
+use crate::messages::Buffers;
+use crate::operation::Operation;
 use crate::options::Options;
 use crate::transport::{Awaited, Group, Ticket, Transport};
 use engine::{Engine, Members};
