@@ -125,7 +125,11 @@ impl Transfers {
                 let Transfer { call, group, operand, state, .. } = self.list.remove(at);
                 let State::Done(received) = state else { unreachable!("as was just asked") };
                 call.finish(&group, &operand, &received, result);
-                self.spare.give_result(received);
+                match group.first {
+                    Some(_) => self.spare.give_result(received),
+                    // A rank that is alone has received the copy of its operand.
+                    None => self.spare.give_input(received),
+                }
                 return Ok(());
             }
             // There is one: if the second exchange of this transfer has not begun, a predecessor

@@ -30,11 +30,18 @@ impl Spare {
     }
 
     pub fn give_input(&mut self, buffer: Vec<u8>) {
-        self.inputs.push(buffer);
+        give(&mut self.inputs, buffer);
     }
 
     pub fn give_result(&mut self, buffer: Vec<u8>) {
-        self.results.push(buffer);
+        give(&mut self.results, buffer);
+    }
+}
+
+/// Keeps a buffer, unless it has no memory: that of a lent operand.
+fn give(list: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
+    if buffer.capacity() > 0 {
+        list.push(buffer);
     }
 }
 
@@ -49,6 +56,15 @@ fn choose(list: &mut Vec<Vec<u8>>, len: usize, size: fn(&Vec<u8>) -> usize) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise the list would grow with each step.
+    #[test]
+    fn buffers_without_memory_are_not_kept() {
+        let mut spare = Spare::default();
+        spare.give_input(Vec::new());
+        spare.give_result(Vec::new());
+        assert!(spare.inputs.is_empty() && spare.results.is_empty());
+    }
 
     #[test]
     fn the_smallest_buffer_that_fits_is_chosen() {
