@@ -60,7 +60,7 @@ impl Tile {
 
 /// Estimate of the time that one thread takes for products with these extents: batch, m, n, k.
 pub(super) fn time(extents: [usize; 4]) -> Duration {
-    let grain = Grain { threads: 1, tile: [1, 1], apart: false, lying: 0, pairs: false };
+    let grain = Grain { threads: 1, tile: [1, 1], columns: 1, apart: false, pairs: false };
     grain.time(extents)
 }
 
@@ -181,10 +181,10 @@ impl CompiledGemm {
         let extents = [call.batch, call.m, call.n, call.k];
         let pool = workspace.pool();
         let simd = workspace.simd();
-        let lying = product::lying::<T>(simd, &call.rhs, call.k, tile[0]);
         let apart = self.sums_apart(true) && self.strip_rows::<T>(simd).is_none();
         let pairs = T::kernels_of_pairs(simd).is_some();
-        let grain = Grain { threads: pool.threads(), tile, apart, lying, pairs };
+        let [_, columns] = product::largest_block(size_of::<T::Wide>(), pairs);
+        let grain = Grain { threads: pool.threads(), tile, columns, apart, pairs };
         let threads = pool.threads_for(grain.time(extents));
         if let Some(divided) = self.divided(threads) {
             return self.run_divided::<T, R>(workspace, arguments, follower, divided);

@@ -34,7 +34,7 @@
 use super::pack::fetch_run;
 use super::stream::{Stream, Streams};
 use super::strip::Strip;
-use super::{DEPTH, Epilogue, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
+use super::{Epilogue, FEW, Lines, Panels, Part, SLACK, lines_of_lhs, pairs};
 use crate::call::element::Element;
 use crate::call::panel::View;
 use crate::simd::Simd;
@@ -51,6 +51,8 @@ const AHEAD: usize = 12 << 10;
 /// Rows of a block of rhs that is transposed: the block stays in L1, beside the lines that it comes
 /// from.
 const DEEP: usize = 128;
+/// Steps of lhs that are packed at a time.
+const STEPS: usize = 256;
 /// Rows of rhs whose columns are read without a break.
 const LONG: usize = 2048;
 /// Numbers of the steps of lhs that are packed at a time, at most.
@@ -128,8 +130,8 @@ impl<T: Element> Part<'_, T> {
     unsafe fn few_in_place(&self, streams: &Streams<T>, panels: &Panels<T::Wide>, columns: usize) {
         let [m, _, k] = self.size;
         let [side, ahead] = self.order_of_rows(columns);
-        for start in (0..k).step_by(DEPTH) {
-            let depth = DEPTH.min(k - start);
+        for start in (0..k).step_by(STEPS) {
+            let depth = STEPS.min(k - start);
             // SAFETY: as for `few_transposed`; a row of rhs exists for each term.
             unsafe {
                 self.pack_strip_of_lhs(self.lhs.from(0, start), [m, depth], panels, panels.lhs);
@@ -175,7 +177,7 @@ impl<T: Element> Part<'_, T> {
         let one_stream = (narrow || self.pairs) && m <= 2 && contiguous && distance < PAGE;
         let side = match () {
             // The sums of a short row stay in registers.
-            () if columns <= 2 * self.kernels.columns => return [DEPTH, 0],
+            () if columns <= 2 * self.kernels.columns => return [STEPS, 0],
             // One row alone is one stream for the hardware prefetcher, too.
             () if !narrow && !T::HALF && m == 1 && contiguous && distance < PAGE => return [1, 0],
             () if one_stream => return [if self.pairs { 2 } else { m }, AHEAD / distance],
@@ -240,9 +242,9 @@ impl<T: Element> Part<'_, T> {
         if m == 1 && !T::HALF && self.lhs.column == 1 {
             return self.lhs.plain().element(0, steps.start);
         }
-        for start in steps.clone().step_by(DEPTH) {
+        for start in steps.clone().step_by(STEPS) {
             let to = panels.long.wrapping_add(self.terms(start - steps.start) * m);
-            let size = [m, DEPTH.min(steps.end - start)];
+            let size = [m, STEPS.min(steps.end - start)];
             // SAFETY: the caller's promise is the same.
             unsafe { self.pack_strip_of_lhs(self.lhs.from(0, start), size, panels, to) };
         }

@@ -88,16 +88,25 @@ pub(super) fn fetch_lines<T>(source: Lines<T>, [width, depth]: [usize; 2]) {
     }
 }
 
-/// The lines that are packed next, if each is contiguous: a tile prefetches them, one cache line
-/// at each of its steps. A loop of prefetches would wait for memory.
-pub(super) fn ahead<T>(source: Lines<T>, width: usize) -> Option<Ahead> {
-    let across = source.across * size_of::<T>();
-    (width > 0 && source.along == 1).then_some(Ahead {
-        at: source.at.cast(),
-        across,
-        side: width,
-        along: CACHE_LINE,
-    })
+/// The lines that are packed next: a tile prefetches them, one cache line at each of its steps. A
+/// loop of prefetches would wait for memory. `None` if neither the lines nor the steps are
+/// contiguous.
+pub(super) fn ahead<T>(source: Lines<T>, [width, depth]: [usize; 2]) -> Option<Ahead> {
+    let Lines { at, across, along } = source;
+    let bytes = size_of::<T>();
+    match (across, along) {
+        _ if width == 0 => None,
+        (_, 1) => {
+            let at = at.cast();
+            Some(Ahead { at, across: across * bytes, side: width, along: CACHE_LINE })
+        }
+        // The strip before has read the first elements of each step.
+        (1, _) => {
+            let last = at.wrapping_add(width - 1).cast();
+            Some(Ahead { at: last, across: along * bytes, side: depth, along: 0 })
+        }
+        _ => None,
+    }
 }
 
 /// `to[k·step + l] = line l at k`, for k in `0..depth` and l in `0..width`.

@@ -52,7 +52,7 @@ impl<T: Element> Rows<T> {
     /// all at once.
     pub fn fetch(self, [rows, depth]: [usize; 2], spread: bool) -> Option<Ahead> {
         fn fetch<T>(lines: Lines<T>, size: [usize; 2], spread: bool) -> Option<Ahead> {
-            let ahead = ahead(lines, size[0]).filter(|_| spread);
+            let ahead = ahead(lines, size).filter(|_| spread);
             if ahead.is_none() {
                 fetch_lines(lines, size);
             }

@@ -8,7 +8,7 @@ use super::packing::Rows;
 use super::prefetch::{Behind, Prefetch};
 use super::strip::{Gather, Strip};
 use super::{
-    COLUMNS, DEPTH, LARGEST, Made, Panels, Part, STRIPS, WIDENED, few, lying_block, parts, take,
+    LARGEST, Made, Panels, Part, STRIPS, WIDENED, few, largest_block, lying_block, parts, take,
     widened_room,
 };
 use crate::call::element::{Element, Number};
@@ -58,10 +58,11 @@ impl<T: Element> Part<'_, T> {
     pub(super) unsafe fn run_tiles(&self, free: &mut &mut [u8], mut done: impl FnMut(Made)) {
         let [m, n, k] = self.size;
         let [rows, columns] = LARGEST;
-        let depth = k.min(if self.block.is_some() { blocks::MOST } else { DEPTH });
+        let [terms, most] = self.largest_block();
+        let depth = k.min(if self.block.is_some() { blocks::MOST } else { terms });
         let widened = widened_room(depth);
         let panels = Panels {
-            rhs: take::<T::Wide>(free, n.min(COLUMNS).next_multiple_of(columns) * depth + SLACK)
+            rhs: take::<T::Wide>(free, n.min(most).next_multiple_of(columns) * depth + SLACK)
                 .as_mut_ptr(),
             lhs: take::<T::Wide>(free, rows * depth + SLACK).as_mut_ptr(),
             widened: take::<T::Wide>(free, if T::HALF { widened } else { 0 }).as_mut_ptr(),
@@ -83,12 +84,17 @@ impl<T: Element> Part<'_, T> {
                 self.few(&panels, first);
                 done(Made { rows: 0..m, columns: 0..first, finished: false });
             }
-            let block = parts(n - first, COLUMNS, wide);
+            let block = parts(n - first, most, wide);
             for j in (first..n).step_by(block) {
                 let end = n.min(j + block);
                 self.columns(&panels, j..end, block.min(n - end), &mut done);
             }
         }
+    }
+
+    /// Most terms and columns of a block of rhs.
+    fn largest_block(&self) -> [usize; 2] {
+        largest_block(size_of::<T::Wide>(), self.pairs)
     }
 
     /// Computes a block of columns; `after` is the number of columns in the next block.
@@ -104,8 +110,8 @@ impl<T: Element> Part<'_, T> {
         mut done: impl FnMut(Made),
     ) {
         let k = self.size[2];
-        let most = if self.pairs { 2 * DEPTH } else { DEPTH };
-        let depth = self.block.unwrap_or_else(|| parts(k, most, SIDE));
+        let [terms, _] = self.largest_block();
+        let depth = self.block.unwrap_or_else(|| parts(k, terms, SIDE));
         for start in (0..k).step_by(depth) {
             let end = k.min(start + depth);
             let next = match k - end {
