@@ -238,8 +238,8 @@ fn widened_room(depth: usize) -> usize {
 }
 
 /// Most rows that read a block of a row-major rhs unpacked, for kernels of `rows` rows. With a
-/// single strip, no later strip would read the packed panels. Rows of halves are interleaved whenever they are read unpacked, so several
-/// strips read packed pairs.
+/// single strip, no later strip would read the packed panels. Rows of halves are interleaved
+/// whenever they are read unpacked, so several strips read packed pairs.
 fn lying_block<T: Element>(depth: usize, row: usize, rows: usize) -> usize {
     if !T::HALF && depth.saturating_mul(row) <= NEAR { STRIPS * rows } else { rows }
 }
