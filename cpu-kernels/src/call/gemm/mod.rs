@@ -183,7 +183,7 @@ impl CompiledGemm {
         let simd = workspace.simd();
         let apart = self.sums_apart(true) && self.strip_rows::<T>(simd).is_none();
         let pairs = T::kernels_of_pairs(simd).is_some();
-        let [_, columns] = product::largest_block(size_of::<T::Wide>(), pairs);
+        let [_, columns] = product::largest_block(size_of::<T::Wide>(), pairs, call.k);
         let grain = Grain { threads: pool.threads(), tile, columns, apart, pairs };
         let threads = pool.threads_for(grain.time(extents));
         if let Some(divided) = self.divided(threads) {

@@ -105,14 +105,20 @@ const LARGEST: [usize; 2] = [14, 32];
 /// columns.
 const WIDENED: [usize; 2] = [8, 4];
 
-/// Most terms and columns of a block of rhs, for numbers of so many bytes or pairs of halves. The
-/// block stays in L2, and in L1 the terms of a strip of rows. A tile of out is loaded and stored
-/// once for each block of k: 384 terms instead of 256 are a tenth less time for k = 384 (Emerald
-/// Rapids).
-pub(super) const fn largest_block(size: usize, pairs: bool) -> [usize; 2] {
+/// Most terms of a block of rhs of numbers of four bytes, and most numbers of it.
+const TERMS: usize = 384;
+const BLOCK: usize = TERMS * TERMS;
+/// Most terms and columns of a block of rhs in a product of `k` terms, for numbers of so many bytes
+/// or pairs of halves. The block stays in L2, and in L1 the terms of a strip of rows. A tile of out
+/// is loaded and stored once for each block of k: with 384 terms instead of 256, a product of 384
+/// terms takes a tenth less time (Emerald Rapids). Shorter sums have more columns, up to 512.
+pub(super) fn largest_block(size: usize, pairs: bool, k: usize) -> [usize; 2] {
     match (pairs, size) {
         (true, _) => [512, 512],
-        (false, 4) => [384, 384],
+        (false, 4) => {
+            let terms = parts(k, TERMS, SIDE);
+            [terms, (BLOCK / terms).min(512) / 32 * 32]
+        }
         (false, _) => [256, 512],
     }
 }
@@ -197,7 +203,7 @@ pub(super) fn strip_rows<T: Element>(simd: Simd, k: usize) -> Option<usize> {
         Some(kernels) => (kernels, true),
         None => (T::Wide::kernels(simd)?, false),
     };
-    let [terms, _] = largest_block(size_of::<T::Wide>(), pairs);
+    let [terms, _] = largest_block(size_of::<T::Wide>(), pairs, k);
     (1..=terms).contains(&k).then_some(kernels.rows().max(FEW))
 }
 
@@ -217,13 +223,20 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     let half = operand.is_half();
     let size = if half { size_of::<f32>() } else { operand.size() };
     let [rows, columns] = LARGEST;
-    // Pairs take half of the room. Without them, blocks of halves may have more terms.
-    let [terms, most] = largest_block(size, half);
+    // The terms and columns of a block, and its numbers, for any sum of at most k terms. Pairs take
+    // half of the room; without them, blocks of halves may have more terms.
+    let [terms, most, numbers] = match size {
+        4 if !half => [TERMS, 512, BLOCK],
+        _ => {
+            let [terms, most] = largest_block(size, half, k);
+            [terms, most, terms * most]
+        }
+    };
     let depth = k.min(terms);
     // All but a row of k are bounded by the block sizes.
-    let panels = n.max(m).min(most).next_multiple_of(columns);
+    let panels = (n.max(m).min(most).next_multiple_of(columns) * depth).min(numbers);
     let widened = if half { widened_room(depth) } else { 0 };
-    let chain = room((panels * depth + SLACK) * size)
+    let chain = room((panels + SLACK) * size)
         + room((rows * depth + SLACK) * size)
         + room(widened * size)
         + room(few::room(k) * size)

@@ -94,7 +94,7 @@ impl<T: Element> Part<'_, T> {
 
     /// Most terms and columns of a block of rhs.
     fn largest_block(&self) -> [usize; 2] {
-        largest_block(size_of::<T::Wide>(), self.pairs)
+        largest_block(size_of::<T::Wide>(), self.pairs, self.size[2])
     }
 
     /// Computes a block of columns; `after` is the number of columns in the next block.
