@@ -108,18 +108,20 @@ const WIDENED: [usize; 2] = [8, 4];
 /// Most terms of a block of rhs of numbers of four bytes, and most numbers of it.
 const TERMS: usize = 384;
 const BLOCK: usize = TERMS * TERMS;
+/// Most columns of a block of rhs.
+const COLUMNS: usize = 512;
 /// Most terms and columns of a block of rhs in a product of `k` terms, for numbers of so many bytes
 /// or pairs of halves. The block stays in L2, and in L1 the terms of a strip of rows. A tile of out
 /// is loaded and stored once for each block of k: with 384 terms instead of 256, a product of 384
 /// terms takes a tenth less time (Emerald Rapids). Shorter sums have more columns, up to 512.
 pub(super) fn largest_block(size: usize, pairs: bool, k: usize) -> [usize; 2] {
     match (pairs, size) {
-        (true, _) => [512, 512],
+        (true, _) => [512, COLUMNS],
         (false, 4) => {
             let terms = parts(k, TERMS, SIDE);
-            [terms, (BLOCK / terms).min(512) / 32 * 32]
+            [terms, (BLOCK / terms).min(COLUMNS) / 32 * 32]
         }
-        (false, _) => [256, 512],
+        (false, _) => [256, COLUMNS],
     }
 }
 
@@ -226,7 +228,7 @@ pub(super) fn scratch(operand: wengert_core::DType, [m, n, k]: [usize; 3]) -> us
     // The terms and columns of a block, and its numbers, for any sum of at most k terms. Pairs take
     // half of the room; without them, blocks of halves may have more terms.
     let [terms, most, numbers] = match size {
-        4 if !half => [TERMS, 512, BLOCK],
+        4 if !half => [TERMS, COLUMNS, BLOCK],
         _ => {
             let [terms, most] = largest_block(size, half, k);
             [terms, most, terms * most]

@@ -393,3 +393,18 @@ proptest! {
         every_dtype(Order::Chain, size, [left, right], gap, add);
     }
 }
+
+#[test]
+fn scratch_memory_suffices_for_shorter_sums() {
+    for n in [1, 33, 384, 500, 512, 4096] {
+        for k in (1..2000).step_by(37) {
+            let bytes = scratch(wengert_core::DType::F32, [64, n, k]);
+            for shorter in 1..=k {
+                let [terms, columns] = largest_block(size_of::<f32>(), false, shorter);
+                let panels = n.min(columns).next_multiple_of(LARGEST[1]) * shorter.min(terms);
+                let strip = LARGEST[0] * shorter.min(terms);
+                assert!(bytes >= (panels + strip) * size_of::<f32>(), "{n} {k} {shorter}");
+            }
+        }
+    }
+}
